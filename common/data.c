@@ -1,0 +1,83 @@
+#include "data.h"
+
+/* The 8 pattern bytes of place n*8 .. n*8+7: the SplitMix64 finaliser, in which
+ * every bit of seed and place changes about half of the result's bits. */
+static uint64_t pattern_word(uint64_t seed, uint64_t n)
+{
+    uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Lowest byte first, whatever this machine's byte order: the two hosts may differ. */
+static uint8_t byte_of(uint64_t word, size_t place)
+{
+    return (uint8_t)(word >> (8 * (place % 8)));
+}
+
+static void fill(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
+{
+    uint64_t word = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (i % 8 == 0)
+            word = pattern_word(seed, i / 8);
+        buf[i] = byte_of(word, i) ^ invert;
+    }
+}
+
+static size_t check(const uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
+{
+    uint64_t word = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (i % 8 == 0)
+            word = pattern_word(seed, i / 8);
+        if (buf[i] != (byte_of(word, i) ^ invert))
+            return i;
+    }
+    return len;
+}
+
+void pattern_fill(void *buf, size_t len, uint64_t seed)
+{
+    fill(buf, len, seed, 0x00);
+}
+
+void poison_fill(void *buf, size_t len, uint64_t seed)
+{
+    fill(buf, len, seed, 0xff);
+}
+
+size_t pattern_check(const void *buf, size_t len, uint64_t seed)
+{
+    return check(buf, len, seed, 0x00);
+}
+
+size_t poison_check(const void *buf, size_t len, uint64_t seed)
+{
+    return check(buf, len, seed, 0xff);
+}
+
+void guards_fill(void *memory, size_t size)
+{
+    poison_fill(memory, GUARD, 0);
+    poison_fill((char *)memory + GUARD + size, GUARD, 0);
+}
+
+bool guards_intact(const void *memory, size_t size)
+{
+    return poison_check(memory, GUARD, 0) == GUARD &&
+           poison_check((const char *)memory + GUARD + size, GUARD, 0) == GUARD;
+}
+
+uint64_t fnv1a(uint64_t digest, const void *buf, size_t len)
+{
+    const uint8_t *byte = buf;
+
+    for (size_t i = 0; i < len; i++)
+        digest = (digest ^ byte[i]) * 0x100000001b3u;
+    return digest;
+}

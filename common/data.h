@@ -1,0 +1,38 @@
+/*
+ * Test data: what a message holds, what untouched memory holds, and a digest
+ * that both sides can print and compare.
+ *
+ * A byte's value depends on its place and on the seed, so a message that is
+ * shifted, cut, repeated or left over from another run does not pass.
+ * Poison is the pattern with every bit inverted: where a message must land,
+ * each bit of each byte has to change.
+ */
+#ifndef HV_DATA_H
+#define HV_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Fill len bytes at buf with the pattern, or the poison, of seed. */
+void pattern_fill(void *buf, size_t len, uint64_t seed);
+void poison_fill(void *buf, size_t len, uint64_t seed);
+
+/* Index of the first byte that differs from the pattern (poison), or len. */
+size_t pattern_check(const void *buf, size_t len, uint64_t seed);
+size_t poison_check(const void *buf, size_t len, uint64_t seed);
+
+/*
+ * Guards: a message's memory is GUARD bytes, size bytes for the message, and GUARD bytes
+ * again. guards_fill poisons both guards; guards_intact says whether they still are.
+ */
+#define GUARD 64
+void guards_fill(void *memory, size_t size);
+bool guards_intact(const void *memory, size_t size);
+
+/* 64-bit FNV-1a (IETF draft-eastlake-fnv). Start with FNV_BASIS; to digest a
+ * message in pieces, pass the result of the piece before. */
+#define FNV_BASIS 0xcbf29ce484222325u
+uint64_t fnv1a(uint64_t digest, const void *buf, size_t len);
+
+#endif

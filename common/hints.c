@@ -1,0 +1,106 @@
+#include "hints.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <string.h>
+
+/*
+ * What to look at, by the call that failed (a prefix of the message) and its error
+ * number, 0 for any. The first row that fits is taken, so the particular stands before
+ * the general. "completion" rows hold an ibv_wc_status instead (IBTA 11.6.2).
+ */
+static const struct {
+    const char *call;
+    int number;
+    const char *hint;
+} hint_table[] = {
+    {"no RDMA device here", 0,
+     "Soft-RoCE makes one out of any network interface: 'make rxe-up' as root; without "
+     "root or without the rdma_rxe module, 'make shell' opens a small VM that has one. A "
+     "device that 'rdma link' shows but this program doesn't: install ibverbs-providers"},
+    {"no RDMA device named", 0, "'ibv_devices' lists them; -d names one"},
+    {"no ACTIVE port", 0,
+     "'rdma link' shows the state; bring the interface up: ip link set IF up"},
+    {"ibv_open_device", EACCES,
+     "may this user read and write /dev/infiniband/uverbs*? (ls -l; container: "
+     "--device)"},
+    {"ibv_reg_mr", ENOMEM,
+     "registered memory stays locked in RAM and counts against 'ulimit -l': raise it, or "
+     "use a smaller --size"},
+    {"ibv_create_qp", EINVAL,
+     "more SGEs, work requests or inline data than the device has: see ibv_devinfo -v"},
+    {"ibv_create_qp", ENOMEM,
+     "ask for fewer work requests: see max_qp_wr, ibv_devinfo -v"},
+    {"ibv_modify_qp to RTR", EINVAL,
+     "on RoCE the address needs is_global = 1 and a GID index; the path MTU must not be "
+     "above the port's active MTU (ibv_devinfo)"},
+    {"ibv_modify_qp to RTR", ENETUNREACH,
+     "no route to the peer's GID: use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
+    {"ibv_modify_qp to RTR", ETIMEDOUT,
+     "the peer's GID doesn't answer neighbour discovery: a link-local or wrong GID? Use "
+     "the IPv4-mapped RoCE v2 GID on both sides (-g)"},
+    {"ibv_modify_qp", 0, "the manual page ibv_modify_qp(3) lists what each state needs"},
+    {"ibv_post_send", EINVAL,
+     "is the QP in RTS, num_sge within max_send_sge, an atomic's 8 bytes aligned to 8?"},
+    {"ibv_post_send", ENOMEM, "the send queue is full: poll its completions first"},
+    {"ibv_post_recv", ENOMEM, "the receive queue is full: raise max_recv_wr"},
+    {"GID index", 0, "'ibv_devinfo -v' prints the GID table; without -g one is chosen"},
+    {"no RoCE v2 GID", 0,
+     "give the network interface an IPv4 address: ip addr add 10.0.0.1/24 dev IF"},
+    {"path MTU", 0,
+     "a netdev MTU of 1500 allows 1024; 4200 or more allows 4096: ip link set IF mtu "
+     "4200"},
+    {"cannot resolve", 0, "give the server's name or IP address as the last argument"},
+    {"cannot listen", EADDRINUSE,
+     "another server runs on this port: end it, or choose another with -p on both sides"},
+    {"cannot connect", ECONNREFUSED,
+     "start the server first: the same program without HOST; same -p on both sides?"},
+    {"cannot connect", 0,
+     "is HOST right, the server running there, and TCP let through by the firewall?"},
+    {"no client", 0, "start the client: the same program with this machine's address"},
+    {"the server refused", 0,
+     "start the same sample, from the same version, on both sides"},
+    {"the peer closed", 0, "it failed or was stopped: its own output says why"},
+    {"the peer is silent", 0,
+     "is it stuck or stopped? If it is only slow, give the client a larger -t"},
+    {"the peer sent", 0, "is the program at the other end one of these samples?"},
+    {"only one side has a GID", 0, "give -g on both sides or on neither"},
+    {"no completion", 0,
+     "was the request posted with IBV_SEND_SIGNALED, or a receive posted for a SEND? "
+     "A larger -t gives a slow device more time"},
+
+    {"completion", IBV_WC_LOC_LEN_ERR,
+     "the message is longer than the receive buffer posted for it"},
+    {"completion", IBV_WC_LOC_QP_OP_ERR,
+     "the QP can't do this operation: its type, or its limits at ibv_create_qp"},
+    {"completion", IBV_WC_LOC_PROT_ERR,
+     "an SGE reaches outside its memory region, has the wrong lkey, or is to be written "
+     "to without IBV_ACCESS_LOCAL_WRITE"},
+    {"completion", IBV_WC_WR_FLUSH_ERR,
+     "flushed because the QP is in ERR: an earlier completion has the real reason"},
+    {"completion", IBV_WC_REM_INV_REQ_ERR,
+     "the responder can't take this request: atomics not enabled on its QP, an operand "
+     "not 8 bytes aligned, or more READs than its max_dest_rd_atomic"},
+    {"completion", IBV_WC_REM_ACCESS_ERR,
+     "the peer's memory region or QP doesn't allow it: check rkey, address, length, and "
+     "the access flags of both"},
+    {"completion", IBV_WC_REM_OP_ERR,
+     "the responder couldn't finish: its own completion says why"},
+    {"completion", IBV_WC_RETRY_EXC_ERR,
+     "no acknowledgement came: is the peer alive and in RTR, its QPN, PSN and GID right, "
+     "UDP port 4791 let through on both hosts?"},
+    {"completion", IBV_WC_RNR_RETRY_EXC_ERR,
+     "the peer had no receive posted: post receives before telling it that you are "
+     "ready"},
+    {"completion", 0, "the manual page ibv_poll_cq(3) lists the statuses"},
+};
+
+const char *hint_for(const char *message, int number)
+{
+    for (size_t i = 0; i < sizeof(hint_table) / sizeof(hint_table[0]); i++) {
+        if (strncmp(message, hint_table[i].call, strlen(hint_table[i].call)) == 0 &&
+            (hint_table[i].number == 0 || hint_table[i].number == number))
+            return hint_table[i].hint;
+    }
+    return NULL;
+}

@@ -1,0 +1,48 @@
+/*
+ * How a sample ends: one RESULT line on stdout, and on failure a reason and a
+ * hint on stderr.
+ *
+ * Exit status: 0 passed, 1 failed, 2 wrong usage, 77 no usable RDMA device.
+ */
+#ifndef HV_REPORT_H
+#define HV_REPORT_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EXIT_USAGE = 2, EXIT_NO_DEVICE = 77 };
+
+/* Names the run in all later output. sample is the directory's name, such as
+ * "03_read"; role is "server" or "client". Both strings must outlive the run. */
+void report_as(const char *sample, const char *role);
+
+/*
+ * Each of these prints "sample role: MESSAGE" and a hint to stderr and the RESULT line
+ * with status=FAIL to stdout, and exits. What verbs objects exist then, the kernel
+ * destroys with the process.
+ *
+ * die: exit 1. errnum is what strerror(3) explains: errno for calls that return NULL,
+ *   the returned value for ibv_modify_qp, ibv_post_send and their like, 0 for none.
+ *   Where the message begins with the name of the call that failed, the hint is the one
+ *   kept for that call and errnum in hints.c.
+ * die_usage: exit 2, the hint is --help.
+ * die_no_device: exit 77.
+ * die_wc: exit 1, for a completion whose status is not IBV_WC_SUCCESS; what says which
+ *   request it was.
+ */
+_Noreturn void die(int errnum, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+_Noreturn void die_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void die_no_device(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void die_wc(const struct ibv_wc *wc, const char *what);
+
+/* Dies where a call that returns 0 for success (ibv_destroy_qp, ibv_modify_qp ...)
+ * returned anything else: an error number, or -1 with errno set. */
+void check(int ret, const char *call);
+
+/* Prints the RESULT line; bytes and digest are of the message as its receiver holds it.
+ * Returns the exit status: 0 if pass and the line could be written, else 1. */
+int report_result(bool pass, uint64_t bytes, uint64_t digest);
+
+#endif
