@@ -1,0 +1,196 @@
+#define _GNU_SOURCE
+#include "options.h"
+
+#include "report.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    char letter;
+    const char *name;
+    const char *value; /* NULL: takes none */
+    const char *help;
+} option_table[] = {
+    {'d', "ib-dev", "DEV", "RDMA device (default: the first with an ACTIVE port)"},
+    {'i', "ib-port", "N", "port of the device (default: its first ACTIVE one)"},
+    {'g', "gid-idx", "N", "index into the port's GID table (default: chosen)"},
+    {'p', "port", "N", "TCP port to swap connection info over (default 18515)"},
+    {'m', "mtu", "BYTES", "largest path MTU: 256, 512, 1024, 2048 or 4096"},
+    {'t', "timeout", "SEC", "longest that any step may take (default 30)"},
+    {'b', "bind", "ADDR", "local address to listen on, or to connect from"},
+    {'v', "verbose", NULL, "show the lines that the two sides swap"},
+    {'h', "help", NULL, "print this and exit"},
+    {'s', "size", "BYTES", "client: bytes in a message; K and M may follow"},
+    {'n', "iters", "N", "client: how many times to do it"},
+    {'S', "seed", "N", "client: seed of the test data"},
+    {'M', "message", "TEXT", "client: the text to write"},
+};
+
+#define OPTION_COUNT (sizeof(option_table) / sizeof(option_table[0]))
+#define ALWAYS       "digpmtbvh"
+
+static void print_help(const char *program, const char *workload)
+{
+    printf("usage: %s [options]          start the server, first\n"
+           "       %s [options] HOST     start the client; HOST is the server's\n\n",
+           program, program);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!strchr(ALWAYS, option_table[i].letter) &&
+            !strchr(workload, option_table[i].letter))
+            continue;
+        int used = printf("  -%c, --%s%s%s", option_table[i].letter, option_table[i].name,
+                          option_table[i].value ? "=" : "",
+                          option_table[i].value ? option_table[i].value : "");
+        printf("%*s%s\n", used < 24 ? 24 - used : 1, "", option_table[i].help);
+    }
+    printf(
+        "\nexit status: 0 passed, 1 failed, 2 wrong usage, 77 no usable RDMA device\n");
+}
+
+bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    uint64_t value = 0, unit = 1;
+    const char *p = text;
+
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
+            return false;
+    if (p == text)
+        return false;
+    if (*p == 'K' || *p == 'k')
+        unit = 1024, p++;
+    else if (*p == 'M' || *p == 'm')
+        unit = 1024 * 1024, p++;
+    if (*p != '\0' || __builtin_mul_overflow(value, unit, &value))
+        return false;
+    if (value < min || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+static uint64_t number_option(const char *name, const char *text, uint64_t min,
+                              uint64_t max)
+{
+    uint64_t value = 0;
+
+    if (!parse_number(text, min, max, &value))
+        die_usage("--%s: '%s' is not a number from %llu to %llu", name, text,
+                  (unsigned long long)min, (unsigned long long)max);
+    return value;
+}
+
+/* Stores one option; letter is getopt's answer. */
+static void set_option(struct options *opt, int letter, const char *arg)
+{
+    switch (letter) {
+    case 'd':
+        opt->ib_dev = arg;
+        break;
+    case 'i':
+        opt->ib_port = (unsigned)number_option("ib-port", arg, 1, 255);
+        break;
+    case 'g':
+        opt->gid_idx = (int)number_option("gid-idx", arg, 0, 65535);
+        break;
+    case 'p':
+        number_option("port", arg, 1, 65535);
+        opt->tcp_port = arg;
+        break;
+    case 'm':
+        opt->mtu = (unsigned)number_option("mtu", arg, 256, 4096);
+        if (opt->mtu & (opt->mtu - 1))
+            die_usage("--mtu: %u is not one of 256, 512, 1024, 2048, 4096", opt->mtu);
+        break;
+    case 't':
+        opt->timeout = (unsigned)number_option("timeout", arg, 1, MAX_TIMEOUT);
+        opt->timeout_given = true;
+        break;
+    case 'b':
+        opt->bind = arg;
+        break;
+    case 'v':
+        opt->verbose = true;
+        break;
+    case 's':
+        opt->size = number_option("size", arg, 1, MAX_SIZE);
+        break;
+    case 'n':
+        opt->iters = (uint32_t)number_option("iters", arg, 1, MAX_ITERS);
+        break;
+    case 'S':
+        opt->seed = number_option("seed", arg, 0, UINT64_MAX);
+        break;
+    case 'M':
+        opt->message = arg;
+        opt->size = strlen(arg);
+        if (opt->size < 1 || opt->size > MAX_SIZE)
+            die_usage("--message: give at least one character");
+        break;
+    }
+}
+
+void parse_options(struct options *opt, const char *sample, const char *workload,
+                   int argc, char **argv)
+{
+    struct option longs[OPTION_COUNT + 1] = {0};
+    char shorts[2 * OPTION_COUNT + 2] = ":", *end = shorts + 1;
+    size_t count = 0;
+    const char *workload_given = NULL;
+
+    setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
+    report_as(sample, "server");
+
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char letter = option_table[i].letter;
+        if (!strchr(ALWAYS, letter) && !strchr(workload, letter))
+            continue;
+        longs[count++] = (struct option){
+            .name = option_table[i].name,
+            .has_arg = option_table[i].value ? required_argument : no_argument,
+            .val = letter,
+        };
+        *end++ = letter;
+        if (option_table[i].value)
+            *end++ = ':';
+    }
+
+    opt->gid_idx = -1;
+    opt->tcp_port = "18515";
+    opt->timeout = 30;
+
+    opterr = 0; /* our own words, and the RESULT line after them */
+    for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
+        if (c == 'h') {
+            print_help(argv[0], workload);
+            exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
+        }
+        if (c == ':')
+            die_usage("option '%s' needs a value", argv[optind - 1]);
+        if (c == '?' && optopt && strchr(shorts, optopt))
+            die_usage("option '%s' takes no value", argv[optind - 1]);
+        if (c == '?' && optopt)
+            die_usage("unknown option '-%c'", optopt);
+        if (c == '?')
+            die_usage("unknown or ambiguous option '%s'", argv[optind - 1]);
+        if (strchr(workload, c))
+            workload_given = argv[optind - 1];
+        set_option(opt, c, optarg);
+    }
+
+    if (optind < argc) {
+        opt->host = argv[optind++];
+        report_as(sample, "client");
+    }
+    if (optind < argc)
+        die_usage("one HOST is enough: what is '%s'?", argv[optind]);
+    if (opt->host && opt->host[0] == '\0')
+        die_usage("HOST is empty");
+    if (!opt->host && workload_given)
+        die_usage("the workload ('%s') is the client's to give: start the server without",
+                  workload_given);
+}
