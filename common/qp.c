@@ -1,0 +1,89 @@
+#define _GNU_SOURCE
+#include "qp.h"
+
+#include "deadline.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <sched.h>
+
+void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = 0,
+        .port_num = port->num,
+        .qp_access_flags = access,
+    };
+
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                            IBV_QP_ACCESS_FLAGS),
+          "ibv_modify_qp to INIT");
+}
+
+void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
+               uint8_t dest_rd_atomic)
+{
+    struct ibv_global_route grh = {
+        .dgid = peer->gid,
+        .sgid_index = port->gid_index,
+        .hop_limit = 64,
+    };
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = mtu_to_enum(port->mtu < peer->mtu ? port->mtu : peer->mtu),
+        .dest_qp_num = peer->qpn,
+        .rq_psn = peer->psn,
+        .max_dest_rd_atomic = dest_rd_atomic,
+        .min_rnr_timer = 12,
+        .ah_attr = {.port_num = port->num,
+                    .dlid = peer->lid,
+                    .is_global = port->global,
+                    .grh = grh},
+    };
+
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                            IBV_QP_MIN_RNR_TIMER),
+          "ibv_modify_qp to RTR");
+}
+
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = psn,
+        .timeout = 16,
+        .retry_cnt = 7,
+        .rnr_retry = 6,
+        .max_rd_atomic = rd_atomic,
+    };
+
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
+          "ibv_modify_qp to RTS");
+}
+
+void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
+                     unsigned timeout, struct ibv_wc *wc)
+{
+    double deadline = now() + timeout;
+    int n;
+
+    while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
+        if (now() > deadline)
+            die(0, "no completion of %s in %u s", what, timeout);
+        /* An empty poll gives the CPU away: a software NIC needs it to get on. */
+        sched_yield();
+    }
+    if (n < 0)
+        die(0, "ibv_poll_cq");
+    if (wc->status != IBV_WC_SUCCESS) /* the other fields but wr_id are undefined then */
+        die_wc(wc, what);
+    if (wc->wr_id != wr_id)
+        die(0, "wr_id %" PRIu64 " completed instead of %s, wr_id %" PRIu64, wc->wr_id,
+            what, wr_id);
+}

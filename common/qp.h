@@ -1,0 +1,36 @@
+/*
+ * The queue pair's way from RESET to RTS, as 01_hello_write writes it out, and the wait
+ * for a completion.
+ */
+#ifndef HV_QP_H
+#define HV_QP_H
+
+#include "device.h"
+#include "rendezvous.h"
+
+#include <infiniband/verbs.h>
+
+/*
+ * The transitions: which attributes each needs stands in ibv_modify_qp(3) and in the
+ * IBTA specification, 10.3.1 and 11.2.5.2. They die where ibv_modify_qp fails.
+ *
+ * access: what the peer may do through this QP: IBV_ACCESS_REMOTE_... or 0. A memory
+ *   region must allow the same: the narrower of the two counts.
+ * dest_rd_atomic: how many READs and atomics of the peer this side answers at a time.
+ * rd_atomic: how many of its own may be under way; at most the peer's dest_rd_atomic.
+ */
+void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access);
+void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
+               uint8_t dest_rd_atomic);
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic);
+
+/*
+ * Polls cq until its next completion comes, which has to be wr_id's and good. Dies when
+ * its status is not IBV_WC_SUCCESS, when it belongs to another request, and when none
+ * came in timeout seconds; what names the request in these messages, "RDMA READ" say.
+ * Fills *wc, of which byte_len holds for receives and READs alone (ibv_poll_cq(3)).
+ */
+void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
+                     unsigned timeout, struct ibv_wc *wc);
+
+#endif

@@ -1,0 +1,23 @@
+# Builds one sample from its own C file and common/. A sample's Makefile sets SAMPLE, the
+# name of that file without .c, and includes this one.
+#
+#   make          build it
+#   make run      run a server and a client; ARGS="..." goes to the client
+#   make clean    remove what was built
+
+CC      ?= gcc
+CFLAGS  ?= -O2 -g
+WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
+# Where the program goes: elsewhere for builds with other compilers or sanitizers.
+OUT     ?= .
+
+$(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard ../common/*.[ch]) Makefile ../common/sample.mk
+	$(CC) $(WARNINGS) $(CFLAGS) -I../common -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
+
+run: $(OUT)/$(SAMPLE)
+	../testenv/testenv.sh run ../testenv/pair.sh ./$(OUT)/$(SAMPLE) $(ARGS)
+
+clean:
+	rm -f $(SAMPLE)
+
+.PHONY: run clean
