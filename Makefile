@@ -1,0 +1,38 @@
+# RDMA course on Soft-RoCE. The targets, one line each: make help
+
+SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
+# Directory and program of each sample: 03_read/read.
+PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
+
+all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
+
+$(SAMPLES):
+	@$(MAKE) --no-print-directory -C $@
+
+demo: ## install what is missing, run every pair on Soft-RoCE, show both sides
+	@testenv/deps.sh build run
+	@$(MAKE) --no-print-directory -s all
+	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
+
+shell: ## a shell with an RDMA device; once more in a second terminal joins it
+	@testenv/deps.sh build run
+	@testenv/testenv.sh shell
+
+test: ## install what is missing, run all tests
+	@testenv/deps.sh build run test
+	@tests/run.sh
+
+rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
+	@testenv/testenv.sh rxe-up $(NETDEV)
+
+rxe-down: ## as root: remove it again
+	@testenv/testenv.sh rxe-down
+
+clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
+	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-9s %s\n" "$$t" "$$d"; done
+
+.PHONY: all demo shell test rxe-up rxe-down clean help $(SAMPLES)
