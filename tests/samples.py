@@ -1,0 +1,114 @@
+"""Runs the samples and reads what they print; shared by the tests."""
+import os
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = {
+    "01_hello_write": "hello_write",
+    "02_send_recv": "send_recv",
+    "03_read": "read",
+    "04_atomic": "atomic",
+}
+SAMPLES = sorted(PROGRAM)
+# Where the programs are: a directory made by tests/run.sh with one flavour of the build.
+BUILD = os.environ.get("HV_BUILD", "")
+LIMIT = 120  # seconds after which a program counts as hung
+
+
+def path(sample):
+    return os.path.join(BUILD or os.path.join(ROOT, sample), PROGRAM[sample])
+
+
+class Ended:
+    """What is left of a program that has ended: status, stdout, stderr, RESULT's fields."""
+
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+        lines = out.splitlines()
+        self.results = [line for line in lines if line.startswith("RESULT ")]
+        self.result = {}
+        if lines and lines[-1].startswith("RESULT "):
+            self.result = dict(field.split("=", 1) for field in lines[-1].split()[1:])
+
+    def __str__(self):
+        return f"exit status {self.status}\nstdout:\n{self.out}\nstderr:\n{self.err}"
+
+
+def start(sample, *args, **more):
+    return subprocess.Popen([path(sample), *args], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def end(process):
+    """Waits for a program; one that hangs is killed and fails the test."""
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        err += b"\nHUNG: killed by the test"
+    return Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def run(sample, *args, **more):
+    return end(start(sample, *args, **more))
+
+
+class SampleTest(unittest.TestCase):
+    longMessage = True
+
+    def check_result(self, side, sample, role, status):
+        """RESULT is the last line of stdout, there once, and says this."""
+        self.assertEqual(len(side.results), 1, side)
+        self.assertEqual(
+            (side.result.get("sample"), side.result.get("role"), side.result.get("status")),
+            (sample, role, status), side)
+        self.assertRegex(side.result["digest"], "^[0-9a-f]{16}$", side)
+
+    def check_failed(self, side, sample, role, reason, status=1):
+        """It failed as it should: status, RESULT, a reason, and a hint."""
+        self.assertEqual(side.status, status, side)
+        self.check_result(side, sample, role, "FAIL")
+        self.assertRegex(side.err, reason, side)
+        self.assertRegex(side.err, r"(?m)^  hint: \S", side)
+
+
+class Lines(unittest.TestResult):
+    """Prints a line for each test, as cmocka's TAP output does."""
+
+    def addSuccess(self, test):
+        print("ok -", test.id(), flush=True)
+
+    def addSkip(self, test, reason):
+        print(f"ok - {test.id()} # SKIP {reason}", flush=True)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        print(f"not ok - {test.id()}", flush=True)
+        print("".join("# " + line + "\n" for line in self.failures[-1][1].splitlines()),
+              flush=True)
+
+    def addError(self, test, err):
+        self.addFailure(test, err)
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            print(f"not ok - {subtest.id()}", flush=True)
+            print("".join("# " + line + "\n"
+                          for line in self._exc_info_to_string(err, subtest).splitlines()),
+                  flush=True)
+
+
+def main():
+    """Runs the calling file's tests: all, or those named as arguments."""
+    names = sys.argv[1:] or ["__main__"]
+    loader = unittest.defaultTestLoader
+    module = sys.modules["__main__"]
+    suite = (loader.loadTestsFromModule(module) if names == ["__main__"]
+             else loader.loadTestsFromNames(names, module))
+    result = Lines()
+    suite.run(result)
+    sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)

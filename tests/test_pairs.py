@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""Every sample as a pair of processes on a real RDMA device."""
+import itertools
+import os
+import resource
+import socket
+import subprocess
+import time
+import unittest
+
+from samples import SAMPLES, SampleTest, end, main, path, run, start
+
+MASK = 2**64 - 1
+ports = itertools.count(20000)  # a TCP port for each pair: no test waits for another's
+# In the VM this is root on a machine of its own, and may take the device away.
+IN_VM = os.path.exists("/sys/class/net/dummy0") and os.geteuid() == 0
+
+
+def fnv1a(data, digest=0xCBF29CE484222325):
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 & MASK
+    return digest
+
+
+def pattern(size, seed):
+    """The test data, from its description in data.h, not from its code."""
+    out = bytearray()
+    for n in range(1, size // 8 + 2):
+        z = (seed + n * 0x9E3779B97F4A7C15) & MASK
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
+        out += (z ^ (z >> 31)).to_bytes(8, "little")
+    return bytes(out[:size])
+
+
+def word_after(iters, seed):
+    return (~(seed + iters) & MASK).to_bytes(8, "little")
+
+
+class PairTest(SampleTest):
+    def start_pair(self, sample, *client_args, server_args=()):
+        port = str(next(ports))
+        server = start(sample, "-p", port, *server_args)
+        return server, start(sample, "-p", port, *client_args, "127.0.0.1")
+
+    def passes(self, sample, *client_args, server_args=(), data=None):
+        """Runs a pair that has to pass; data is what the receiver has to hold."""
+        server, client = self.start_pair(sample, *client_args, server_args=server_args)
+        client, server = end(client), end(server)
+        self.both_pass(sample, server, client, data)
+        return server, client
+
+    def both_pass(self, sample, server, client, data=None):
+        both = f"server: {server}\nclient: {client}"
+        for role, side in (("server", server), ("client", client)):
+            self.assertEqual((side.status, side.err), (0, ""), both)
+            self.check_result(side, sample, role, "PASS")
+        for field in ("bytes", "digest"):
+            self.assertEqual(server.result[field], client.result[field], both)
+        if data is not None:
+            self.assertEqual(client.result["bytes"], str(len(data)), both)
+            self.assertEqual(client.result["digest"], f"{fnv1a(data):016x}", both)
+
+
+class Defaults(PairTest):
+    def test_01_hello_write(self):
+        server, client = self.passes("01_hello_write", data=b"hello verbs")
+        self.assertIn('found "hello verbs" in my memory', server.out)
+        self.assertIn('wrote "hello verbs"', client.out)
+
+    def test_02_send_recv(self):
+        self.passes("02_send_recv", data=pattern(4096, 1))
+
+    def test_03_read(self):
+        self.passes("03_read", data=pattern(4096, 1))
+
+    def test_04_atomic(self):
+        server, client = self.passes("04_atomic", data=word_after(100, 1))
+        self.assertIn("100 x fetch-and-add of 1: 1 -> 101", client.out)
+        self.assertIn("the word was 1 and is now 18446744073709551514", server.out)
+
+
+class Options(PairTest):
+    def test_message(self):
+        for text in ("x", "你好,verbs", "a\x1b[31mb", "long " * 2000):
+            with self.subTest(text=text[:20]):
+                server, _ = self.passes("01_hello_write", "-M", text, data=text.encode())
+                self.assertNotIn("\x1b", server.out)
+        self.passes("01_hello_write", "--message=two words", data=b"two words")
+
+    def test_sizes(self):
+        for sample, size in itertools.product(("02_send_recv", "03_read"),
+                                              (1, 7, 1023, 1024, 1025, 9999)):
+            with self.subTest(sample=sample, size=size):
+                self.passes(sample, "-s", str(size), data=pattern(size, 1))
+
+    def test_suffixes_and_large_messages(self):
+        for sample in ("02_send_recv", "03_read"):
+            _, client = self.passes(sample, "--size=64K")
+            self.assertEqual(client.result["bytes"], "65536")
+            _, client = self.passes(sample, "-s", "4M")
+            self.assertEqual(client.result["bytes"], "4194304")
+
+    def test_iters(self):
+        data = b"".join(pattern(100, 1 + i) for i in range(50))
+        self.passes("02_send_recv", "-n", "50", "-s", "100", data=data)
+        self.passes("03_read", "--iters=50", "-s", "100", data=pattern(100, 1))
+        self.passes("04_atomic", "-n", "1", data=word_after(1, 1))
+
+    def test_seed(self):
+        for seed in (0, 12345, MASK):
+            with self.subTest(seed=seed):
+                self.passes("02_send_recv", "--seed", str(seed), data=pattern(4096, seed))
+                self.passes("03_read", "-S", str(seed), data=pattern(4096, seed))
+                self.passes("04_atomic", "--seed", str(seed), data=word_after(100, seed))
+
+    def test_mtu(self):
+        for mtu in ("256", "512", "1024"):
+            with self.subTest(mtu=mtu):
+                self.passes("03_read", "-m", mtu)
+        # the smaller of the two sides' holds
+        self.passes("02_send_recv", "--mtu=256", server_args=["-m", "512"])
+
+    def test_device_port_and_gid_by_name(self):
+        device = sorted(os.listdir("/sys/class/infiniband"))[0]
+        for sample in SAMPLES:
+            with self.subTest(sample=sample):
+                server, client = self.passes(sample, "-d", device, "-i", "1",
+                                             server_args=["--ib-dev", device, "--ib-port=1"])
+                index = server.out.split("GID index ")[1].split()[0]
+                self.passes(sample, "-g", index, server_args=["--gid-idx=" + index])
+
+    def test_bind(self):
+        self.passes("03_read", "-b", "127.0.0.1", server_args=["-b", "127.0.0.1"])
+        self.passes("03_read", server_args=["--bind=localhost"])
+
+    def test_ipv6_rendezvous(self):
+        port = str(next(ports))
+        server = start("03_read", "-p", port)
+        client = run("03_read", "-p", port, "::1")
+        self.both_pass("03_read", end(server), client)
+
+    def test_verbose_shows_the_lines(self):
+        for sample in SAMPLES:
+            server, client = self.passes(sample, "-v", server_args=["--verbose"])
+            for side in (server, client):
+                for line in ("-> hello-verbs/1 sample=" + sample,
+                             "<- hello-verbs/1 sample=" + sample,
+                             "-> sync ready", "<- sync ready", "-> sync done", "<- sync done"):
+                    self.assertIn("\n" + line, "\n" + side.out)
+
+    def test_client_may_come_first(self):
+        port = str(next(ports))
+        client = start("01_hello_write", "-p", port, "127.0.0.1")
+        time.sleep(2)
+        server = run("01_hello_write", "-p", port)
+        self.both_pass("01_hello_write", server, end(client))
+
+    def test_port_is_free_again_at_once(self):
+        port = str(next(ports))
+        for _ in range(3):
+            server = start("01_hello_write", "-p", port)
+            client = run("01_hello_write", "-p", port, "127.0.0.1")
+            self.both_pass("01_hello_write", end(server), client)
+
+
+class Rights(PairTest):
+    def test_only_the_lender_sends_an_rkey(self):
+        for sample in SAMPLES:
+            _, client = self.passes(sample, "-v")
+            sent = [line for line in client.out.splitlines() if line.startswith("-> hello")][0]
+            got = [line for line in client.out.splitlines() if line.startswith("<- hello")][0]
+            self.assertIn(" addr=0x0000000000000000 rkey=0x00000000 len=0 ", sent)
+            lends = "rkey=0x00000000" not in got
+            self.assertEqual(lends, sample != "02_send_recv", got)
+
+
+class WrongPairs(PairTest):
+    def test_each_client_at_each_other_server(self):
+        for there in SAMPLES:
+            port = str(next(ports))
+            server = start(there, "-p", port)
+            others = [sample for sample in SAMPLES if sample != there]
+            for sample in others:
+                with self.subTest(server=there, client=sample):
+                    self.check_failed(
+                        run(sample, "-p", port, "127.0.0.1"), sample, "client",
+                        f'the server refused: "this side runs {there}, the other {sample}"')
+            client = run(there, "-p", port, "127.0.0.1")
+            server = end(server)
+            for sample in others:
+                self.assertIn(f"refused a client: this side runs {there}, the other {sample}\n",
+                              server.err)
+            server.err = ""
+            self.both_pass(there, server, client)
+
+
+class BadEnvironment(PairTest):
+    def test_unknown_device(self):
+        for sample in SAMPLES:
+            with self.subTest(sample=sample):
+                self.check_failed(run(sample, "-d", "nosuch0"), sample, "server",
+                                  "no RDMA device named 'nosuch0'")
+
+    def test_port_that_the_device_has_not(self):
+        self.check_failed(run("03_read", "-i", "7", "localhost"), "03_read", "client",
+                          "port 7: rxe0 has ports 1 to 1")
+
+    def test_gid_index_empty_or_out_of_range(self):
+        for index in ("200", "1024", "65535"):
+            with self.subTest(index=index):
+                server, client = self.start_pair("03_read", "-g", index)
+                self.check_failed(end(client), "03_read", "client", f"GID index {index}")
+                self.check_failed(end(server), "03_read", "server",
+                                  "the peer closed the connection|the peer sent|no client")
+
+    def test_mtu_above_the_ports(self):
+        self.check_failed(run("03_read", "-m", "4096", "localhost"), "03_read", "client",
+                          "path MTU 4096 is above the port's active MTU, 1024")
+
+    def test_host_that_does_not_resolve(self):
+        self.check_failed(run("03_read", "no.such.host.invalid"), "03_read", "client",
+                          "cannot resolve 'no.such.host.invalid'")
+
+    def test_refused_connection_says_to_start_the_server(self):
+        began = time.monotonic()
+        side = run("03_read", "-p", str(next(ports)), "127.0.0.1")
+        self.check_failed(side, "03_read", "client",
+                          "cannot connect to 127.0.0.1(?s:.)*start the server first")
+        self.assertTrue(4 < time.monotonic() - began < 15)
+
+    def test_unreachable_host_within_the_timeout(self):
+        began = time.monotonic()
+        side = run("03_read", "-t", "2", "10.0.0.77")
+        self.check_failed(side, "03_read", "client", "cannot connect to 10.0.0.77")
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_server_port_in_use(self):
+        port = str(next(ports))
+        server = start("03_read", "-p", port, "-t", "6")
+        time.sleep(2)
+        self.check_failed(run("03_read", "-p", port), "03_read", "server",
+                          "cannot listen on TCP port")
+        self.check_failed(end(server), "03_read", "server", "no client came in 6 s")
+
+    def test_memlock_limit_is_named(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become a user with a low limit")
+
+        def become_limited_user():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+            os.setgroups([])
+            os.setuid(65534)
+
+        port = str(next(ports))
+        server = start("03_read", "-p", port)
+        side = run("03_read", "-p", port, "-s", "1M", "127.0.0.1", preexec_fn=become_limited_user)
+        self.check_failed(side, "03_read", "client",
+                          r"ibv_reg_mr of 1048576 bytes: Cannot allocate memory \(12\); "
+                          "ulimit -l is 64 KiB")
+        end(server)
+
+    @unittest.skipUnless(IN_VM, "would take the machine's own device away")
+    def test_device_without_atomics_exits_77(self):
+        side = run("04_atomic", env={**os.environ, "LD_PRELOAD": os.environ["HV_NO_ATOMICS"]})
+        self.check_failed(side, "04_atomic", "server", "has no atomic operations", status=77)
+
+    @unittest.skipUnless(IN_VM, "would take the machine's own device away")
+    def test_port_without_link(self):
+        subprocess.run(["ip", "link", "set", "dummy0", "down"], check=True)
+        try:
+            for sample in SAMPLES:
+                with self.subTest(sample=sample):
+                    self.check_failed(run(sample), sample, "server", "no ACTIVE port on any")
+                    self.check_failed(run(sample, "-d", "rxe0", "-i", "1"), sample, "server",
+                                      "no ACTIVE port on rxe0")
+        finally:
+            subprocess.run(["ip", "link", "set", "dummy0", "up"], check=True)
+
+    @unittest.skipUnless(IN_VM, "would take the machine's own device away")
+    def test_interface_without_an_address(self):
+        subprocess.run(["ip", "addr", "del", "10.0.0.1/24", "dev", "dummy0"], check=True)
+        try:
+            server, client = self.start_pair("03_read")
+            self.check_failed(end(client), "03_read", "client", "no RoCE v2 GID but link-local")
+            self.check_failed(end(server), "03_read", "server", "no RoCE v2 GID|the peer closed")
+        finally:
+            subprocess.run(["ip", "addr", "add", "10.0.0.1/24", "dev", "dummy0"], check=True)
+
+    @unittest.skipUnless(IN_VM, "would take the machine's own device away")
+    def test_no_device_exits_77(self):
+        subprocess.run(["rdma", "link", "delete", "rxe0"], check=True)
+        try:
+            for sample in SAMPLES:
+                self.check_failed(run(sample), sample, "server", "no RDMA device here", status=77)
+        finally:
+            subprocess.run(["rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "dummy0"],
+                           check=True)
+
+
+GOOD_LINE = ("hello-verbs/1 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 "
+             "gid=0000:0000:0000:0000:0000:ffff:0a00:0001 mtu=1024 addr=0x0 rkey=0x0 len=0 "
+             "size=4096 iters=1 seed=1 timeout=5 digest=0x0\n").encode()
+
+
+class BadPeers(PairTest):
+    """A stranger on the TCP port, on either side."""
+
+    def talk(self, data, close=False, wait=0.0):
+        """A client's run against a server that answers its line with data."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = start("03_read", "-t", "3", "-p", str(listener.getsockname()[1]),
+                           "127.0.0.1")
+            connection, _ = listener.accept()
+            with connection:
+                self.assertRegex(connection.recv(4096), b"^hello-verbs/1 sample=03_read .*\n$")
+                time.sleep(wait)
+                connection.sendall(data)
+                if close:
+                    connection.close()
+                began = time.monotonic()
+                ended = end(client)
+                self.assertLess(time.monotonic() - began, 12)
+                return ended
+
+    def test_client_meets_a_server_that_is_none(self):
+        for data, reason in (
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not begin with hello-verbs/1"),
+            (b"\x00\xff\x1b[31m\n", "not plain ASCII|does not begin"),
+            (b"A" * 5000, "line of more than 1024 bytes"),
+            (GOOD_LINE[:100], "the peer is silent: no 'endpoint' from it in 3 s"),
+            (b"", "the peer is silent: no 'endpoint' from it in 3 s"),
+            (GOOD_LINE.replace(b"03_read", b"04_atomic"), "this side runs 03_read"),
+            (GOOD_LINE.replace(b"size=4096", b"size=4097"), "another workload"),
+            (GOOD_LINE.replace(b"qpn=0x000011", b"qpn=17 qpn=17"), "field qpn is repeated"),
+            (GOOD_LINE.replace(b"ffff:0a00:0001", b"0000:0000:0000"), "only one side has a GID"),
+            (b'hello-verbs/1 error="no \x1b[31mred"\n', 'the server refused: "no .\\[31mred"'),
+            (GOOD_LINE, "the peer is silent: no 'sync ready'"),
+            (GOOD_LINE + b"sync go\n", "the peer sent 'sync go' instead of 'sync ready'"),
+        ):
+            with self.subTest(data=data[:60]):
+                self.check_failed(self.talk(data), "03_read", "client", reason)
+
+    def test_client_meets_a_server_that_goes_away(self):
+        for data in (b"", GOOD_LINE[:50], GOOD_LINE, GOOD_LINE + b"sync re"):
+            with self.subTest(data=data[:60]):
+                self.check_failed(self.talk(data, close=True), "03_read", "client",
+                                  "the peer closed the connection")
+
+    def test_line_that_comes_in_pieces_is_read(self):
+        side = self.talk(GOOD_LINE[:10], wait=1)
+        self.check_failed(side, "03_read", "client", "the peer is silent")
+
+    def connect(self, port):
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", port), timeout=20)
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def answer(self, connection):
+        data = b""
+        while chunk := connection.recv(4096):
+            data += chunk
+        return data
+
+    def test_server_refuses_strangers_and_then_serves_the_right_client(self):
+        port = next(ports)
+        server = start("03_read", "-p", str(port), "-t", "60")
+        for data, reason in (
+            (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"there is more after the first line"),
+            (b"GET / HTTP/1.1\n", b"does not begin with hello-verbs/1"),
+            (b"\n", b"does not begin with hello-verbs/1"),
+            (b"\x00" * 200 + b"\n", b"not plain ASCII"),
+            (b"A" * 100000, b"longer than 1024 bytes"),
+            (GOOD_LINE * 2, b"there is more after the first line"),
+            (GOOD_LINE.replace(b"size=4096", b"size=99999999999"), b"field size is"),
+            (GOOD_LINE.replace(b"verbs/1", b"verbs/2"), b"does not begin with hello-verbs/1"),
+        ):
+            with self.subTest(data=data[:40]), self.connect(port) as connection:
+                connection.sendall(data)
+                answer = self.answer(connection)
+                self.assertRegex(answer, b'^hello-verbs/1 error="[^"]+"\n$')
+                self.assertIn(reason, answer)
+                self.assertNotIn(b"rkey", answer)
+        silent = [self.connect(port) for _ in range(40)]
+        half = self.connect(port)
+        half.sendall(GOOD_LINE[:40])
+        self.connect(port).close()
+        client = run("03_read", "-p", str(port), "127.0.0.1")
+        server = end(server)
+        for connection in silent + [half]:
+            connection.close()
+        self.assertIn("a client went away after 0 bytes of its line", server.err)
+        server.err = ""
+        self.both_pass("03_read", server, client)
+
+    def test_server_gives_up_in_time_on_a_half_line(self):
+        port = next(ports)
+        server = start("03_read", "-p", str(port), "-t", "3")
+        with self.connect(port) as connection:
+            connection.sendall(GOOD_LINE[:40])
+            self.assertIn(b"no whole line came in time", self.answer(connection))
+            self.check_failed(end(server), "03_read", "server", "no client came in 3 s")
+
+    def test_server_loses_its_client_after_the_swap(self):
+        for last in (b"", b"sync ready\n", b"sync ready\nsync done\n", b"nonsense\n"):
+            with self.subTest(last=last):
+                port = next(ports)
+                server = start("03_read", "-p", str(port), "-t", "30")
+                with self.connect(port) as connection:
+                    connection.sendall(GOOD_LINE)
+                    self.assertRegex(connection.recv(4096), b"^hello-verbs/1 sample=03_read .* "
+                                     b"rkey=0x[0-9a-f]{8} len=4096 ")
+                    connection.sendall(last)
+                    connection.shutdown(socket.SHUT_WR)
+                    self.check_failed(
+                        end(server), "03_read", "server",
+                        "the peer closed the connection before its|the peer sent 'nonsense'")
+
+    def test_a_failed_verdict_of_the_peer_fails_this_side(self):
+        port = next(ports)
+        server = start("03_read", "-p", str(port))
+        with self.connect(port) as connection:
+            connection.sendall(GOOD_LINE)
+            connection.recv(4096)
+            connection.sendall(b"sync ready\nsync done\nverdict FAIL\n")
+            side = end(server)
+        self.assertEqual(side.status, 1, side)
+        self.check_result(side, "03_read", "server", "FAIL")
+        self.assertIn("the peer's verdict is FAIL", side.err)
+
+
+if __name__ == "__main__":
+    main()

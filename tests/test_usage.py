@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The command line, as far as it needs no RDMA device."""
+import os
+import subprocess
+
+from samples import SAMPLES, SampleTest, main, path, run
+
+WORKLOAD = {
+    "01_hello_write": "M",
+    "02_send_recv": "snS",
+    "03_read": "snS",
+    "04_atomic": "nS",
+}
+LONG = {"s": "size", "n": "iters", "S": "seed", "M": "message"}
+
+
+class Usage(SampleTest):
+    def each(self, args, reason, role="server", samples=SAMPLES):
+        for sample in samples:
+            with self.subTest(sample=sample, args=args):
+                self.check_failed(run(sample, *args), sample, role, reason, status=2)
+
+    def test_help_lists_each_option_and_the_exit_status(self):
+        for sample in SAMPLES:
+            with self.subTest(sample=sample):
+                side = run(sample, "--help")
+                self.assertEqual((side.status, side.err), (0, ""), side)
+                for letter in "digpmtbvh" + WORKLOAD[sample]:
+                    self.assertIn(f"  -{letter}, --", side.out)
+                for letter in LONG:
+                    if letter not in WORKLOAD[sample]:
+                        self.assertNotIn(f"--{LONG[letter]}", side.out)
+                self.assertIn("77 no usable RDMA device", side.out)
+                self.assertEqual(run(sample, "-h").out, side.out)
+
+    def test_unknown_option(self):
+        self.each(["-Z"], "unknown option '-Z'")
+        self.each(["--zzz"], "unknown or ambiguous option '--zzz'")
+        self.each(["--zzz=1"], "unknown")
+
+    def test_workload_options_of_other_samples_are_unknown(self):
+        for sample in SAMPLES:
+            for letter in LONG:
+                if letter not in WORKLOAD[sample]:
+                    self.each([f"-{letter}", "1", "h"], "unknown option", samples=[sample])
+                    self.each([f"--{LONG[letter]}=1", "h"], "unknown", samples=[sample])
+
+    def test_missing_and_superfluous_values(self):
+        self.each(["-p"], "option '-p' needs a value")
+        self.each(["--port"], "option '--port' needs a value")
+        self.each(["--verbose=1"], "option '--verbose=1' takes no value")
+
+    def test_bad_numbers(self):
+        for option, bad in (
+            ("-p", ["", "0", "65536", "-1", "x", "1x", "0x10", "1.5", " 1", "99999999999999999999"]),
+            ("-i", ["0", "256", "x"]),
+            ("-g", ["-1", "65536", "x"]),
+            ("-m", ["0", "255", "1000", "8192", "x"]),
+            ("-t", ["0", "3601", "x", "-1"]),
+        ):
+            for value in bad:
+                self.each([option, value], r"^\S+ server: --", samples=["03_read"])
+
+    def test_size_zero_or_above_the_limit(self):
+        for value in ("0", "65M", "67108865", "-1", "1G", "x", ""):
+            self.each(["-s", value, "h"], "--size: '.*' is not a number from 1 to 67108864",
+                      samples=["02_send_recv", "03_read"])
+        for value in ("0", "1000001", "x"):
+            self.each(["-n", value, "h"], "--iters: ", samples=SAMPLES[1:])
+        self.each(["-M", "", "h"], "--message: ", samples=["01_hello_write"])
+
+    def test_workload_given_to_the_server(self):
+        for sample in SAMPLES:
+            letter = WORKLOAD[sample][0]
+            self.each([f"-{letter}", "3"], "is the client's to give", samples=[sample])
+
+    def test_two_hosts_or_an_empty_one(self):
+        self.each(["a", "b"], "what is 'b'", role="client")
+        self.each([""], "HOST is empty", role="client")
+
+    def test_result_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            help_text = subprocess.run([path("03_read"), "--help"], stdout=full, check=False)
+        self.assertEqual(help_text.returncode, 1)
+
+
+class NoDevice(SampleTest):
+    def test_machine_without_rdma_exits_77(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        for sample in SAMPLES:
+            for args, role in (([], "server"), (["localhost"], "client")):
+                with self.subTest(sample=sample, role=role):
+                    self.check_failed(run(sample, *args), sample, role, "no RDMA device here",
+                                      status=77)
+
+
+if __name__ == "__main__":
+    main()
