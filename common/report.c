@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#define MESSAGE_SIZE 1400 /* a peer's line of 1024 bytes and what we say of it */
+
 static const char *this_sample = "?", *this_role = "?";
 
 void report_as(const char *sample, const char *role)
@@ -35,52 +37,57 @@ static _Noreturn void finish(int exit_status, const char *message, const char *h
     exit(exit_status);
 }
 
-static _Noreturn void fail(int exit_status, int errnum, const char *hint, const char *fmt,
-                           va_list args)
+/* "MESSAGE: strerror (errnum)". Where memory can't be registered, the limit on locked
+ * memory is the usual cause, so what it is stands there too. */
+static void describe(char *out, size_t room, int errnum, const char *fmt, va_list args)
 {
-    char what[1200], message[1400], limit[80] = "";
     struct rlimit lock;
+    size_t n = (size_t)vsnprintf(out, room, fmt, args);
 
-    vsnprintf(what, sizeof(what), fmt, args);
-    if (strncmp(what, "ibv_reg_mr", 10) == 0 && getrlimit(RLIMIT_MEMLOCK, &lock) == 0 &&
-        lock.rlim_cur != RLIM_INFINITY)
-        snprintf(limit, sizeof(limit), "; ulimit -l is %ju KiB",
+    if (errnum && n < room)
+        n += (size_t)snprintf(out + n, room - n, ": %s (%d)", strerror(errnum), errnum);
+    if (strncmp(out, "ibv_reg_mr", 10) == 0 && n < room &&
+        getrlimit(RLIMIT_MEMLOCK, &lock) == 0 && lock.rlim_cur != RLIM_INFINITY)
+        snprintf(out + n, room - n, "; ulimit -l is %ju KiB",
                  (uintmax_t)lock.rlim_cur / 1024);
-    if (errnum)
-        snprintf(message, sizeof(message), "%s: %s (%d)%s", what, strerror(errnum),
-                 errnum, limit);
-    else
-        snprintf(message, sizeof(message), "%s", what);
-    finish(exit_status, message, hint ? hint : hint_for(what, errnum));
 }
 
 void die(int errnum, const char *fmt, ...)
 {
+    char message[MESSAGE_SIZE];
     va_list args;
 
     va_start(args, fmt);
-    fail(EXIT_FAILURE, errnum, NULL, fmt, args);
+    describe(message, sizeof(message), errnum, fmt, args);
+    va_end(args);
+    finish(EXIT_FAILURE, message, hint_for(message, errnum));
 }
 
 void die_usage(const char *fmt, ...)
 {
+    char message[MESSAGE_SIZE];
     va_list args;
 
     va_start(args, fmt);
-    fail(EXIT_USAGE, 0, "--help lists the options", fmt, args);
+    describe(message, sizeof(message), 0, fmt, args);
+    va_end(args);
+    finish(EXIT_USAGE, message, "--help lists the options");
 }
 
 void die_no_device(const char *fmt, ...)
 {
+    char message[MESSAGE_SIZE];
     va_list args;
 
     va_start(args, fmt);
-    fail(EXIT_NO_DEVICE, 0, NULL, fmt, args);
+    describe(message, sizeof(message), 0, fmt, args);
+    va_end(args);
+    finish(EXIT_NO_DEVICE, message, hint_for(message, 0));
 }
 
 void die_wc(const struct ibv_wc *wc, const char *what)
 {
-    char message[200];
+    char message[MESSAGE_SIZE];
 
     snprintf(message, sizeof(message), "completion of %s: %s (status %d)", what,
              ibv_wc_status_str(wc->status), (int)wc->status);

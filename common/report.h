@@ -31,11 +31,11 @@ void report_as(const char *sample, const char *role);
  * die_wc: exit 1, for a completion whose status is not IBV_WC_SUCCESS; what says which
  *   request it was.
  */
-_Noreturn void die(int errnum, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-_Noreturn void die_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-_Noreturn void die_no_device(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-_Noreturn void die_wc(const struct ibv_wc *wc, const char *what);
+void die(int errnum, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
+void die_usage(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+void die_no_device(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn));
 
 /* Dies where a call that returns 0 for success (ibv_destroy_qp, ibv_modify_qp ...)
  * returned anything else: an error number, or -1 with errno set. */

@@ -9,7 +9,7 @@ export TESTENV=${TESTENV:-vm}
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 
-samples=$(echo [0-9][0-9]_*/)
+samples=([0-9][0-9]_*)
 out=$PWD/build
 rm -rf "$out"
 mkdir -p "$out"/{gcc,clang,asan,unit}
@@ -28,7 +28,7 @@ step() {
 }
 
 build() { # flavour, compiler, flags: every sample, no warning let through
-    for sample in $samples; do
+    for sample in "${samples[@]}"; do
         make -s -C "$sample" OUT="$out/$1" CC="$2" CFLAGS="-Werror $3" || return
     done
 }
@@ -63,20 +63,20 @@ header_change_rebuilds() {
     local header sample
     for header in common/*.h; do
         touch "$header"
-        for sample in $samples; do
+        for sample in "${samples[@]}"; do
             ! make -q -C "$sample" || return
         done
     done
     make -s
-    for sample in $samples; do
+    for sample in "${samples[@]}"; do
         make -q -C "$sample" || return
     done
 }
 
 help_lists_every_target() {
-    local target
-    for target in $(sed -n 's/^\.PHONY: //p' Makefile | sed 's/\$([A-Z]*)//'); do
-        make -s help | grep -q "^  make $target " || { echo "$target"; return 1; }
+    make -s help >"$out/help"
+    sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep '^[a-z]' | while read -r target; do
+        grep -q "^  make $target " "$out/help" || { echo "$target"; return 1; }
     done
 }
 
@@ -97,8 +97,7 @@ reads_in_order() {
 }
 
 {
-    for sample in $samples; do
-        sample=${sample%/}
+    for sample in "${samples[@]}"; do
         step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
         step "$sample reads in order, in at most 200 lines" reads_in_order "$sample"
     done
@@ -110,7 +109,7 @@ reads_in_order() {
     step "a header's change rebuilds every sample" header_change_rebuilds
     step "make help lists every target" help_lists_every_target
     step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
-        --inline-suppr --error-exitcode=1 -Icommon common $samples
+        --inline-suppr --error-exitcode=1 -Icommon common "${samples[@]}"
     step "clang-format" clang-format --dry-run -Werror common/*.[ch] [0-9]*/*.c \
         tests/unit/*.[ch] tests/*.c
     step "shellcheck" shellcheck -x testenv/*.sh tests/*.sh .ci/run
