@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     struct ibv_device_attr attr;
     check(ibv_query_device(ctx, &attr), "ibv_query_device");
     if (attr.atomic_cap == IBV_ATOMIC_NONE)
-        die_no_device("%s has no atomic operations (atomic_cap is ATOMIC_NONE)",
+        die_no_device("no atomic operations on %s: its atomic_cap is ATOMIC_NONE",
                       ibv_get_device_name(ctx->device));
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd)

@@ -1,8 +1,6 @@
 #include "data.h"
 
-/* The 8 pattern bytes of place n*8 .. n*8+7: the SplitMix64 finaliser, in which
- * every bit of seed and place changes about half of the result's bits. */
-static uint64_t pattern_word(uint64_t seed, uint64_t n)
+uint64_t splitmix64(uint64_t seed, uint64_t n)
 {
     uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
 
@@ -11,7 +9,8 @@ static uint64_t pattern_word(uint64_t seed, uint64_t n)
     return z ^ (z >> 31);
 }
 
-/* Lowest byte first, whatever this machine's byte order: the two hosts may differ. */
+/* A word gives 8 bytes of the pattern, lowest first, whatever this machine's byte order:
+ * the two hosts may differ. */
 static uint8_t byte_of(uint64_t word, size_t place)
 {
     return (uint8_t)(word >> (8 * (place % 8)));
@@ -23,7 +22,7 @@ static void fill(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
 
     for (size_t i = 0; i < len; i++) {
         if (i % 8 == 0)
-            word = pattern_word(seed, i / 8);
+            word = splitmix64(seed, i / 8);
         buf[i] = byte_of(word, i) ^ invert;
     }
 }
@@ -34,7 +33,7 @@ static size_t check(const uint8_t *buf, size_t len, uint64_t seed, uint8_t inver
 
     for (size_t i = 0; i < len; i++) {
         if (i % 8 == 0)
-            word = pattern_word(seed, i / 8);
+            word = splitmix64(seed, i / 8);
         if (buf[i] != (byte_of(word, i) ^ invert))
             return i;
     }

@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The n-th output, from 0, of the SplitMix64 generator that starts at seed: every bit of
+ * seed and n changes about half of the result's bits. */
+uint64_t splitmix64(uint64_t seed, uint64_t n);
+
 /* Fill len bytes at buf with the pattern, or the poison, of seed. */
 void pattern_fill(void *buf, size_t len, uint64_t seed);
 void poison_fill(void *buf, size_t len, uint64_t seed);

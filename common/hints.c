@@ -19,8 +19,11 @@ static const struct {
      "root or without the rdma_rxe module, 'make shell' opens a small VM that has one. A "
      "device that 'rdma link' shows but this program doesn't: install ibverbs-providers"},
     {"no RDMA device named", 0, "'ibv_devices' lists them; -d names one"},
+    {"no atomic operations", 0,
+     "'ibv_devinfo -v' shows atomic_cap; Soft-RoCE has atomics, -d names another device"},
     {"no ACTIVE port", 0,
      "'rdma link' shows the state; bring the interface up: ip link set IF up"},
+    {"port ", 0, "without -i the first ACTIVE port is chosen"},
     {"ibv_open_device", EACCES,
      "may this user read and write /dev/infiniband/uverbs*? (ls -l; container: "
      "--device)"},

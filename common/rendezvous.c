@@ -17,9 +17,10 @@
 #include <unistd.h>
 
 #define VERSION        "hello-verbs/1"
-#define CONNECT_TRIES  5.0 /* seconds that a client knocks where nobody listens */
-#define MAX_VISITORS   16  /* connections that a server hears out at a time */
-#define FAREWELL_GRACE 1.0 /* seconds for a refused peer to read why */
+#define CONNECT_TRIES  5.0  /* seconds that a client knocks where nobody listens */
+#define MAX_VISITORS   16   /* connections that a server hears out at a time */
+#define LINE_PATIENCE  10.0 /* seconds from its connection to a client's whole line */
+#define FAREWELL_GRACE 1.0  /* seconds for a refused peer to read why */
 
 /* ---- the endpoint as a line of text ---- */
 
@@ -429,7 +430,7 @@ static void refuse(struct visitor *v, const char *reason)
     v->deadline = now() + FAREWELL_GRACE;
 }
 
-static void welcome(int listener, struct visitor *visitors, unsigned timeout)
+static void welcome(int listener, struct visitor *visitors)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     struct visitor *place = visitors;
@@ -442,7 +443,7 @@ static void welcome(int listener, struct visitor *visitors, unsigned timeout)
                 &visitors[i]; /* a free place, or whoever has kept us waiting longest */
     if (place->fd >= 0)
         dismiss(place);
-    *place = (struct visitor){.fd = fd, .deadline = now() + timeout};
+    *place = (struct visitor){.fd = fd, .deadline = now() + LINE_PATIENCE};
 }
 
 /* Reads what a visitor has sent. Returns true when that is a client's valid line. */
@@ -518,7 +519,7 @@ static int accept_client(const struct options *opt, const char *sample,
                 hear_out(&visitors[i], sample, opt->verbose, peer))
                 client = visitors[i].fd;
         if (client < 0 && polled[0].revents)
-            welcome(listener, visitors, opt->timeout);
+            welcome(listener, visitors);
     }
     close(listener);
     for (int i = 0; i < MAX_VISITORS; i++)

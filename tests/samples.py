@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -14,7 +15,7 @@ PROGRAM = {
 SAMPLES = sorted(PROGRAM)
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
-LIMIT = 120  # seconds after which a program counts as hung
+LIMIT = 60  # seconds after which a program counts as hung
 
 
 def path(sample):
@@ -78,8 +79,12 @@ class SampleTest(unittest.TestCase):
 class Lines(unittest.TestResult):
     """Prints a line for each test, as cmocka's TAP output does."""
 
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
     def addSuccess(self, test):
-        print("ok -", test.id(), flush=True)
+        print(f"ok - {test.id()} ({time.monotonic() - self.began:.1f} s)", flush=True)
 
     def addSkip(self, test, reason):
         print(f"ok - {test.id()} # SKIP {reason}", flush=True)
