@@ -9,17 +9,19 @@ all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 $(SAMPLES):
 	@$(MAKE) --no-print-directory -C $@
 
-demo: ## install what is missing, run every pair on Soft-RoCE, show both sides
-	@testenv/deps.sh build run
+deps: ## install what building and running take, if anything is missing
+	@testenv/deps.sh build
+	@testenv/testenv.sh has-device || testenv/deps.sh vm
+
+demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides
 	@$(MAKE) --no-print-directory -s all
 	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
 
-shell: ## a shell with an RDMA device; once more in a second terminal joins it
-	@testenv/deps.sh build run
+shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
 	@testenv/testenv.sh shell
 
 test: ## install what is missing, run all tests
-	@testenv/deps.sh build run test
+	@testenv/deps.sh build vm test
 	@tests/run.sh
 
 rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
@@ -35,4 +37,4 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-9s %s\n" "$$t" "$$d"; done
 
-.PHONY: all demo shell test rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all deps demo shell test rxe-up rxe-down clean help $(SAMPLES)

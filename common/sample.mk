@@ -15,7 +15,7 @@ $(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard ../common/*.[ch]) Makefile ../common/sa
 	$(CC) $(WARNINGS) $(CFLAGS) -I../common -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
 
 run: $(OUT)/$(SAMPLE)
-	../testenv/testenv.sh run ../testenv/pair.sh ./$(OUT)/$(SAMPLE) $(ARGS)
+	../testenv/testenv.sh run ../testenv/pair.sh $(OUT)/$(SAMPLE) $(ARGS)
 
 clean:
 	rm -f $(SAMPLE)

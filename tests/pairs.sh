@@ -4,7 +4,7 @@
 here=$(dirname "$0")
 status=0
 for build in "$@"; do
-    HV_BUILD=$build python3 "$here/test_pairs.py" | sed -u "s|__main__|${build##*/}|"
-    [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+	HV_BUILD=$build python3 "$here/test_pairs.py" | sed -u "s|__main__|${build##*/}|"
+	[ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 done
 exit $status

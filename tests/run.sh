@@ -17,117 +17,117 @@ log=$out/test.log
 
 # One check: its name, and a command that has to succeed without a word on stderr.
 step() {
-    local name=$1
-    shift
-    if "$@" >"$out/step.log" 2>&1; then
-        echo "ok - $name"
-    else
-        echo "not ok - $name"
-        sed 's/^/# /' "$out/step.log"
-    fi
+	local name=$1
+	shift
+	if "$@" >"$out/step.log" 2>&1; then
+		echo "ok - $name"
+	else
+		echo "not ok - $name"
+		sed 's/^/# /' "$out/step.log"
+	fi
 }
 
 build() { # flavour, compiler, flags: every sample, no warning let through
-    for sample in "${samples[@]}"; do
-        make -s -C "$sample" OUT="$out/$1" CC="$2" CFLAGS="-Werror $3" || return
-    done
+	for sample in "${samples[@]}"; do
+		make -s -C "$sample" OUT="$out/$1" CC="$2" CFLAGS="-Werror $3" || return
+	done
 }
 
 # A copy of what git tracks or would track: what a student gets from a clone.
 fresh_copy() {
-    rm -rf "$out/copy"
-    mkdir "$out/copy"
-    git ls-files -z --cached --others --exclude-standard |
-        xargs -0 cp --parents -t "$out/copy"
+	rm -rf "$out/copy"
+	mkdir "$out/copy"
+	git ls-files -z --cached --others --exclude-standard |
+		xargs -0 cp --parents -t "$out/copy"
 }
 
 builds_alone() { # by make and by the gcc line in its head comment, without a warning
-    local sample=$1 program line
-    fresh_copy
-    program=$(sed -n 's/^SAMPLE = //p' "$sample/Makefile")
-    cd "$out/copy/$sample" || return
-    [ -z "$(make -s 2>&1 | tee /dev/stderr)" ] || return
-    ./"$program" --help || return
-    rm "$program"
-    line=$(sed -n 's/^ \*   \(gcc .*\)/\1/p' "$program.c")
-    [ -z "$(bash -c "$line -Wall" 2>&1 | tee /dev/stderr)" ] || return
-    ./"$program" --help
+	local sample=$1 program line
+	fresh_copy
+	program=$(sed -n 's/^SAMPLE = //p' "$sample/Makefile")
+	cd "$out/copy/$sample" || return
+	[ -z "$(make -s 2>&1 | tee /dev/stderr)" ] || return
+	./"$program" --help || return
+	rm "$program"
+	line=$(sed -n 's/^ \*   \(gcc .*\)/\1/p' "$program.c")
+	[ -z "$(bash -c "$line -Wall" 2>&1 | tee /dev/stderr)" ] || return
+	./"$program" --help
 }
 
 leaves_nothing_untracked() {
-    make -s || return
-    ! git status --porcelain --ignored=no | grep '^??' | grep -E '[0-9][0-9]_'
+	make -s || return
+	! git status --porcelain --ignored=no | grep '^??' | grep -E '[0-9][0-9]_'
 }
 
 header_change_rebuilds() {
-    local header sample
-    for header in common/*.h; do
-        touch "$header"
-        for sample in "${samples[@]}"; do
-            ! make -q -C "$sample" || return
-        done
-    done
-    make -s
-    for sample in "${samples[@]}"; do
-        make -q -C "$sample" || return
-    done
+	local header sample
+	for header in common/*.h; do
+		touch "$header"
+		for sample in "${samples[@]}"; do
+			! make -q -C "$sample" || return
+		done
+	done
+	make -s
+	for sample in "${samples[@]}"; do
+		make -q -C "$sample" || return
+	done
 }
 
 help_lists_every_target() {
-    make -s help >"$out/help"
-    sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep '^[a-z]' | while read -r target; do
-        grep -q "^  make $target " "$out/help" || { echo "$target"; return 1; }
-    done
+	make -s help >"$out/help"
+	sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep '^[a-z]' | while read -r target; do
+		grep -q "^  make $target " "$out/help" || { echo "$target"; return 1; }
+	done
 }
 
 # What a student reads in each sample, in this order.
 reads_in_order() {
-    local sample=$1 file at=0 found pattern
-    file=$(echo "$sample"/*.c)
-    [ "$(wc -l <"$file")" -le 200 ] || return
-    for pattern in 'open_device(' 'ibv_alloc_pd(' 'ibv_create_cq(' 'ibv_reg_mr(' \
-        'ibv_create_qp(' 'rendezvous_swap(' 'INIT' 'RTR' 'RTS' 'struct ibv_sge ' \
-        'struct ibv_send_wr ' 'ibv_post_send(' 'wait_completion(' 'Verify' \
-        'rendezvous_verdict(' 'ibv_destroy_qp(' 'ibv_close_device(' 'report_result('; do
-        found=$(awk -v at="$at" -v what="$pattern" \
-            'NR > at && index($0, what) { print NR; exit }' "$file")
-        [ -n "$found" ] || { echo "$file: no '$pattern' after line $at"; return 1; }
-        at=$found
-    done
+	local sample=$1 file at=0 found pattern
+	file=$(echo "$sample"/*.c)
+	[ "$(wc -l <"$file")" -le 200 ] || return
+	for pattern in 'open_device(' 'ibv_alloc_pd(' 'ibv_create_cq(' 'ibv_reg_mr(' \
+		'ibv_create_qp(' 'rendezvous_swap(' 'INIT' 'RTR' 'RTS' 'struct ibv_sge ' \
+		'struct ibv_send_wr ' 'ibv_post_send(' 'wait_completion(' 'Verify' \
+		'rendezvous_verdict(' 'ibv_destroy_qp(' 'ibv_close_device(' 'report_result('; do
+		found=$(awk -v at="$at" -v what="$pattern" \
+			'NR > at && index($0, what) { print NR; exit }' "$file")
+		[ -n "$found" ] || { echo "$file: no '$pattern' after line $at"; return 1; }
+		at=$found
+	done
 }
 
 {
-    for sample in "${samples[@]}"; do
-        step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
-        step "$sample reads in order, in at most 200 lines" reads_in_order "$sample"
-    done
-    step "gcc -Werror" build gcc gcc "-O2 -g"
-    step "clang -Werror" build clang clang "-O2 -g"
-    step "gcc with sanitizers" build asan gcc \
-        "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-    step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
-    step "a header's change rebuilds every sample" header_change_rebuilds
-    step "make help lists every target" help_lists_every_target
-    step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
-        --inline-suppr --error-exitcode=1 -Icommon common "${samples[@]}"
-    step "clang-format" clang-format --dry-run -Werror common/*.[ch] [0-9]*/*.c \
-        tests/unit/*.[ch] tests/*.c
-    step "shellcheck" shellcheck -x testenv/*.sh tests/*.sh .ci/run
+	for sample in "${samples[@]}"; do
+		step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
+		step "$sample reads in order, in at most 200 lines" reads_in_order "$sample"
+	done
+	step "gcc -Werror" build gcc gcc "-O2 -g"
+	step "clang -Werror" build clang clang "-O2 -g"
+	step "gcc with sanitizers" build asan gcc \
+		"-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
+	step "a header's change rebuilds every sample" header_change_rebuilds
+	step "make help lists every target" help_lists_every_target
+	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
+		--inline-suppr --error-exitcode=1 -Icommon common "${samples[@]}"
+	step "clang-format" clang-format --dry-run -Werror common/*.[ch] [0-9]*/*.c \
+		tests/unit/*.[ch] tests/*.c
+	step "shellcheck" shellcheck -x testenv/*.sh tests/*.sh .ci/run
 
-    for test in tests/unit/test_*.c; do
-        name=$(basename "$test" .c)
-        step "$name builds" gcc -std=c11 -Wall -Wextra -Werror -g \
-            -fsanitize=address,undefined -fno-sanitize-recover=all \
-            -Icommon -o "$out/unit/$name" "$test" common/*.c -libverbs -lcmocka
-        CMOCKA_MESSAGE_OUTPUT=TAP "$out/unit/$name" 2>&1 | sed "s/^\(ok\|not ok\) [0-9]* -/\1 - $name:/"
-    done
-    HV_BUILD=$out/asan python3 tests/test_usage.py
+	for test in tests/unit/test_*.c; do
+		name=$(basename "$test" .c)
+		step "$name builds" gcc -std=c11 -Wall -Wextra -Werror -g \
+			-fsanitize=address,undefined -fno-sanitize-recover=all \
+			-Icommon -o "$out/unit/$name" "$test" common/*.c -libverbs -lcmocka
+		CMOCKA_MESSAGE_OUTPUT=TAP "$out/unit/$name" 2>&1 | sed "s/^\(ok\|not ok\) [0-9]* -/\1 - $name:/"
+	done
+	HV_BUILD=$out/asan python3 tests/test_usage.py
 
-    gcc -shared -fPIC -o "$out/no_atomics.so" tests/no_atomics.c || echo "not ok - no_atomics.so"
-    HV_NO_ATOMICS=$out/no_atomics.so TESTENV_PASS="HV_NO_ATOMICS ASAN_OPTIONS UBSAN_OPTIONS" \
-        TESTENV_LIMIT=900 testenv/testenv.sh run tests/pairs.sh "$out/gcc" "$out/asan" 2>&1 ||
-        echo "not ok - the pairs in the VM end with status $?"
-    python3 tests/test_testenv.py
+	gcc -shared -fPIC -o "$out/no_atomics.so" tests/no_atomics.c || echo "not ok - no_atomics.so"
+	HV_NO_ATOMICS=$out/no_atomics.so TESTENV_PASS="HV_NO_ATOMICS ASAN_OPTIONS UBSAN_OPTIONS" \
+		TESTENV_LIMIT=900 testenv/testenv.sh run tests/pairs.sh "$out/gcc" "$out/asan" 2>&1 ||
+		echo "not ok - the pairs in the VM end with status $?"
+	python3 tests/test_testenv.py
 } | tee "$log"
 
 count() { grep -cE "$1" "$log"; }

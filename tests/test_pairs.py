@@ -261,7 +261,9 @@ class BadEnvironment(PairTest):
 
     @unittest.skipUnless(IN_VM, "would take the machine's own device away")
     def test_device_without_atomics_exits_77(self):
-        side = run("04_atomic", env={**os.environ, "LD_PRELOAD": os.environ["HV_NO_ATOMICS"]})
+        side = run("04_atomic", env={
+            **os.environ, "LD_PRELOAD": os.environ["HV_NO_ATOMICS"],
+            "ASAN_OPTIONS": "verify_asan_link_order=0"})
         self.check_failed(side, "04_atomic", "server", "no atomic operations on", status=77)
 
     @unittest.skipUnless(IN_VM, "would take the machine's own device away")

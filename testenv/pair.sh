@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs one sample as two processes on this machine, and shows what each printed:
+#   pair.sh PROGRAM [client's arguments]
+# Exit status: 0 if both passed, 77 if there is no usable RDMA device, else 1.
+set -u
+program=$1
+shift
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+"$program" >"$log" 2>&1 &
+server=$!
+trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
+"$program" "$@" 127.0.0.1 >"$log.client" 2>&1
+client_status=$?
+trap 'rm -f "$log" "$log.client"' EXIT
+
+# A client that failed before it met the server leaves the server waiting for another.
+if [ $client_status -ne 0 ]; then
+	for _ in 1 2 3 4 5; do
+		kill -0 "$server" 2>/dev/null || break
+		sleep 0.2
+	done
+	kill "$server" 2>/dev/null
+fi
+wait "$server"
+server_status=$?
+
+echo "--- server: $program"
+cat "$log"
+echo "--- client: $program${*:+ $*} 127.0.0.1"
+cat "$log.client"
+case "$server_status $client_status" in
+"0 0") exit 0 ;;
+*77*) exit 77 ;;
+*) exit 1 ;;
+esac

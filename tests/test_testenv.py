@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The environment itself: what a command sees in the VM, and what is left of it."""
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+import unittest
+
+from samples import ROOT, SAMPLES, main
+
+TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
+VM = {**os.environ, "TESTENV": "vm"}
+
+
+def qemus():
+    """The VMs of this clone that are running now."""
+    found = subprocess.run(["pgrep", "-f", f"qemu-system.*{ROOT}/testenv/cache/"],
+                           capture_output=True, text=True, check=False)
+    return set(found.stdout.split())
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+class Terminal:
+    """A terminal window: a process on a pseudo-terminal, typed at and read from."""
+
+    def __init__(self, *command):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.execve(command[0], command, VM)
+        self.seen = ""
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def expect(self, pattern, seconds=60):
+        """Reads until pattern shows; forgets what stood before it."""
+        deadline = time.monotonic() + seconds
+        while not (match := re.search(pattern, self.seen)):
+            if not select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"no {pattern!r} in {seconds} s, but: {self.seen!r}")
+            try:
+                self.seen += os.read(self.fd, 4096).decode(errors="replace")
+            except OSError as error:
+                raise AssertionError(f"no {pattern!r} before the end: {self.seen!r}") from error
+        self.seen = self.seen[match.end():]
+        return match
+
+    def end(self):
+        """Waits for the process and returns its exit status."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    os.read(self.fd, 4096)
+                except OSError:
+                    pass
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError("the shell did not end")
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.before = qemus()
+
+    def tearDown(self):
+        self.assertTrue(wait_for(lambda: qemus() <= self.before, 5), "a VM is left running")
+
+    def run_vm(self, *command, **more):
+        return subprocess.run([TESTENV, "run", *command], env=VM, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=200, check=False, **more)
+
+    def test_output_status_and_arguments_are_unchanged(self):
+        odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
+        script = ('printf "%s\\n" "$@"; head -c 300000 /usr/bin/qemu-system-x86_64;'
+                  ' head -c 300000 /bin/busybox >&2; test -e /dev/infiniband/uverbs0 && exit 77')
+        ended = self.run_vm("bash", "-c", script, "bash", *odd)
+        with open("/usr/bin/qemu-system-x86_64", "rb") as file:
+            out = "".join(a + "\n" for a in odd).encode() + file.read(300000)
+        with open("/bin/busybox", "rb") as file:
+            err = file.read(300000)
+        self.assertEqual(ended.returncode, 77)
+        self.assertTrue(ended.stdout == out, "stdout differs")
+        self.assertTrue(ended.stderr.endswith(err), "stderr differs")
+
+    def test_writes_stay_in_the_vm_except_under_results(self):
+        results = os.path.join(ROOT, "results")
+        os.makedirs(results, exist_ok=True)
+        mark = os.path.join(results, "test-mark")
+        ended = self.run_vm("bash", "-c", "touch Makefile.mark /etc/mark && cat Makefile.mark && "
+                            "echo kept > results/test-mark", cwd=ROOT)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertFalse(os.path.exists(os.path.join(ROOT, "Makefile.mark")))
+        self.assertFalse(os.path.exists("/etc/mark"))
+        with open(mark, encoding="ascii") as file:
+            self.assertEqual(file.read(), "kept\n")
+        os.remove(mark)
+
+    def test_interrupt_leaves_nothing_running(self):
+        process = subprocess.Popen([TESTENV, "run", "sleep", "100"], env=VM,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        self.assertTrue(wait_for(lambda: qemus() - self.before, 30), "no VM started")
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGINT)
+        self.assertEqual(process.wait(10), 130)
+
+    def test_limit_is_kept(self):
+        ended = subprocess.run([TESTENV, "run", "sleep", "100"], stdin=subprocess.DEVNULL,
+                               env={**VM, "TESTENV_LIMIT": "12"}, capture_output=True,
+                               text=True, timeout=60, check=False)
+        self.assertEqual(ended.returncode, 124)
+        self.assertIn("limit of 12 s", ended.stderr)
+
+    def test_native_never_starts_a_vm(self):
+        if os.path.exists("/dev/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        ended = subprocess.run([TESTENV, "run", "true"], env={**os.environ, "TESTENV": "native"},
+                               capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(ended.returncode, 77)
+        self.assertIn("no RDMA device", ended.stderr)
+
+    def test_make_run_shows_both_sides(self):
+        ended = subprocess.run(["make", "-s", "run", "ARGS=--message 'good morning'"], env=VM,
+                               cwd=os.path.join(ROOT, "01_hello_write"), capture_output=True,
+                               text=True, stdin=subprocess.DEVNULL, timeout=200, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*found "good morning"'
+                         r".*--- client: \./hello_write --message good morning 127\.0\.0\.1\n")
+
+    def test_make_demo_passes_every_pair(self):
+        ended = subprocess.run(["make", "-s", "demo"], env=VM, cwd=ROOT, capture_output=True,
+                               text=True, stdin=subprocess.DEVNULL, timeout=300, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        for sample in SAMPLES:
+            self.assertRegex(ended.stdout, rf"(?m)^{sample} +PASS +PASS *$")
+        self.assertTrue(ended.stdout.endswith(f"{len(SAMPLES)} of {len(SAMPLES)} pairs passed\n"))
+
+    def test_two_terminals_share_a_vm(self):
+        subprocess.run(["make", "-s"], cwd=ROOT, check=True)
+        one = Terminal(TESTENV, "shell")
+        one.expect("terminal 1 of 4")
+        two = Terminal(TESTENV, "shell")
+        two.expect("terminal 2 of 4")
+        self.assertEqual(len(qemus() - self.before), 1)
+        one.expect("[#$] ")
+        two.expect("[#$] ")
+        one.type("03_read/read\n")
+        one.expect("waiting for a client")
+        one.type("\x03")  # Ctrl-C goes to the program, not to the VM
+        one.expect("[#$] ")
+        one.type("03_read/read; echo status=$?\n")
+        one.expect("waiting for a client")
+        two.type("03_read/read 127.0.0.1; echo status=$?\n")
+        two.expect("role=client status=PASS.*\r\n.*status=0")
+        one.expect("role=server status=PASS.*\r\n.*status=0")
+        one.type("exit\n")
+        one.end()
+        two.type("echo still $((6 * 7))\n")
+        two.expect("still 42")
+        two.type("exit\n")
+        two.end()
+
+
+if __name__ == "__main__":
+    main()
