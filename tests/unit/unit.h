@@ -1,6 +1,7 @@
-/* What every unit test includes, in the order that cmocka asks for. */
-#include <cmocka.h>
+/* What every unit test includes; cmocka wants the others before it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
