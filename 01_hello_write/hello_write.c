@@ -21,7 +21,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 int main(int argc, char **argv)
@@ -53,11 +52,7 @@ int main(int argc, char **argv)
      * what is not can be told apart. Only the text's bytes are registered, and with the
      * least rights: the NIC reads the client's; the peer writes to the server's, a right
      * that can be had only together with LOCAL_WRITE. */
-    char *memory = malloc(GUARD + opt.size + GUARD);
-    if (!memory)
-        die(errno, "malloc");
-    char *text = memory + GUARD;
-    guards_fill(memory, opt.size);
+    char *text = guarded_alloc(opt.size);
     poison_fill(text, opt.size, 0);
     if (client)
         memcpy(text, opt.message, opt.size);
@@ -173,7 +168,7 @@ int main(int argc, char **argv)
 
     /* 8. Verify: the text, and the poison around it that nobody may touch. */
     const uint64_t digest = fnv1a(FNV_BASIS, text, opt.size);
-    bool pass = digest == mine.digest && guards_intact(memory, opt.size);
+    bool pass = digest == mine.digest && guards_intact(text, opt.size);
     if (!client) { /* it came from the network: no control codes to the terminal */
         printf("found \"");
         for (size_t i = 0; i < opt.size; i++)
@@ -188,6 +183,6 @@ int main(int argc, char **argv)
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    free(memory);
+    guarded_free(text);
     return report_result(pass, opt.size, digest);
 }

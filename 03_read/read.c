@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 int main(int argc, char **argv)
 {
@@ -46,11 +45,7 @@ int main(int argc, char **argv)
 
     /* 3. Memory. The server's may be read by the peer and written by no NIC, not even
      * its own. The client's is where its own NIC puts what comes back: LOCAL_WRITE. */
-    char *memory = malloc(GUARD + opt.size + GUARD);
-    if (!memory)
-        die(errno, "malloc");
-    char *buf = memory + GUARD;
-    guards_fill(memory, opt.size);
+    char *buf = guarded_alloc(opt.size);
     if (client)
         poison_fill(buf, opt.size, opt.seed);
     else
@@ -136,7 +131,7 @@ int main(int argc, char **argv)
 
     /* 8. Verify on both sides what must not have changed. */
     pass = pass && pattern_check(buf, opt.size, opt.seed) == opt.size &&
-           guards_intact(memory, opt.size);
+           guards_intact(buf, opt.size);
     const uint64_t digest = fnv1a(FNV_BASIS, buf, opt.size);
     pass = rendezvous_verdict(&rv, pass);
 
@@ -146,6 +141,6 @@ int main(int argc, char **argv)
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    free(memory);
+    guarded_free(buf);
     return report_result(pass, opt.size, digest);
 }

@@ -24,7 +24,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 int main(int argc, char **argv)
 {
@@ -55,14 +54,10 @@ int main(int argc, char **argv)
     rendezvous_open(&rv, &opt, "04_atomic", &peer);
     choose_gid(&opt, ctx, rv.fd, &port);
 
-    /* 3. Memory: 8 bytes, aligned to 8 as malloc and GUARD are. On the server the word,
+    /* 3. Memory: 8 bytes, aligned to 8 as an atomic must be. On the server the word,
      * which the peer may change by atomics but not read or write; on the client the
      * place for old values. */
-    char *memory = malloc(GUARD + 8 + GUARD);
-    if (!memory)
-        die(errno, "malloc");
-    uint64_t *word = (uint64_t *)(void *)(memory + GUARD);
-    guards_fill(memory, 8);
+    uint64_t *word = guarded_alloc(8);
     *word = opt.seed;
     struct ibv_mr *mr = ibv_reg_mr(
         pd, word, 8, IBV_ACCESS_LOCAL_WRITE | (client ? 0 : IBV_ACCESS_REMOTE_ATOMIC));
@@ -153,7 +148,7 @@ int main(int argc, char **argv)
     }
     rendezvous_sync(&rv, "done");
     /* Both hold the final value now: the server's word, and what the last look found. */
-    pass = *word == swapped && guards_intact(memory, 8) && pass;
+    pass = *word == swapped && guards_intact(word, 8) && pass;
     if (!client)
         printf("the word was %" PRIu64 " and is now %" PRIu64 "\n", opt.seed, *word);
     const uint64_t digest = fnv1a(FNV_BASIS, word, 8);
@@ -165,6 +160,6 @@ int main(int argc, char **argv)
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    free(memory);
+    guarded_free(word);
     return report_result(pass, 8, digest);
 }

@@ -1,5 +1,10 @@
 #include "data.h"
 
+#include "report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
 uint64_t splitmix64(uint64_t seed, uint64_t n)
 {
     uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
@@ -27,7 +32,7 @@ static void fill(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
     }
 }
 
-static size_t check(const uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
+static size_t first_wrong(const uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
 {
     uint64_t word = 0;
 
@@ -52,24 +57,36 @@ void poison_fill(void *buf, size_t len, uint64_t seed)
 
 size_t pattern_check(const void *buf, size_t len, uint64_t seed)
 {
-    return check(buf, len, seed, 0x00);
+    return first_wrong(buf, len, seed, 0x00);
 }
 
 size_t poison_check(const void *buf, size_t len, uint64_t seed)
 {
-    return check(buf, len, seed, 0xff);
+    return first_wrong(buf, len, seed, 0xff);
 }
 
-void guards_fill(void *memory, size_t size)
+void *guarded_alloc(size_t size)
 {
-    poison_fill(memory, GUARD, 0);
-    poison_fill((char *)memory + GUARD + size, GUARD, 0);
+    char *room = malloc(GUARD + size + GUARD);
+
+    if (!room)
+        die(errno, "malloc of %zu bytes", size);
+    poison_fill(room, GUARD, 0);
+    poison_fill(room + GUARD + size, GUARD, 0);
+    return room + GUARD;
 }
 
 bool guards_intact(const void *memory, size_t size)
 {
-    return poison_check(memory, GUARD, 0) == GUARD &&
-           poison_check((const char *)memory + GUARD + size, GUARD, 0) == GUARD;
+    const char *start = memory;
+
+    return poison_check(start - GUARD, GUARD, 0) == GUARD &&
+           poison_check(start + size, GUARD, 0) == GUARD;
+}
+
+void guarded_free(void *memory)
+{
+    free((char *)memory - GUARD);
 }
 
 uint64_t fnv1a(uint64_t digest, const void *buf, size_t len)

@@ -27,12 +27,13 @@ size_t pattern_check(const void *buf, size_t len, uint64_t seed);
 size_t poison_check(const void *buf, size_t len, uint64_t seed);
 
 /*
- * Guards: a message's memory is GUARD bytes, size bytes for the message, and GUARD bytes
- * again. guards_fill poisons both guards; guards_intact says whether they still are.
+ * Memory between guards: size bytes aligned to 16, with GUARD bytes of poison right
+ * before and after, which nobody may touch. guarded_alloc dies where there is no memory.
  */
 #define GUARD 64
-void guards_fill(void *memory, size_t size);
+void *guarded_alloc(size_t size);
 bool guards_intact(const void *memory, size_t size);
+void guarded_free(void *memory);
 
 /* 64-bit FNV-1a (IETF draft-eastlake-fnv). Start with FNV_BASIS; to digest a
  * message in pieces, pass the result of the piece before. */

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "options.h"
 
+#include "bench.h"
 #include "report.h"
 
 #include <getopt.h>
@@ -27,6 +28,15 @@ static const struct {
     {'n', "iters", "N", "client: how many times to do it"},
     {'S', "seed", "N", "client: seed of the test data"},
     {'M', "message", "TEXT", "client: the text to write"},
+    {'B', "block-size", "BYTES", "client: bytes in a block (default 4096)"},
+    {'N', "block-num", "N", "client: number of blocks (default 64)"},
+    {'T', "stride", "BYTES", "client: from block to block (default 2 * block size)"},
+    {'I', "student", "ID", "client: the layout and the seed that belong to this ID"},
+    {'x', "method", "NAME", "client: sgl (default), copy, each or auto"},
+    {'k', "bench", NULL, "client: measure all methods; --iters is then rounds"},
+    {'z', "sizes", "LIST", "client: bytes of the messages to measure, as 4K,64K,1M"},
+    {'D', "depth", "N", "client: messages in flight for bandwidth (default 16)"},
+    {'c', "csv", "FILE", "client: write the figures to FILE too"},
 };
 
 #define OPTION_COUNT (sizeof(option_table) / sizeof(option_table[0]))
@@ -125,6 +135,37 @@ static void set_option(struct options *opt, int letter, const char *arg)
     case 'S':
         opt->seed = number_option("seed", arg, 0, UINT64_MAX);
         break;
+    case 'B':
+        opt->layout.block_size = number_option("block-size", arg, 0, UINT64_MAX);
+        break;
+    case 'N':
+        opt->layout.block_num = number_option("block-num", arg, 0, UINT64_MAX);
+        break;
+    case 'T':
+        opt->layout.stride = number_option("stride", arg, 1, UINT64_MAX);
+        break;
+    case 'I':
+        if (arg[0] == '\0')
+            die_usage("--student: the ID is empty");
+        layout_of_student(arg, &opt->layout, &opt->seed);
+        break;
+    case 'x':
+        opt->method = arg;
+        if (!method_by_name(arg, &(enum method){0}))
+            die_usage("--method: '%s' is not sgl, copy, each or auto", arg);
+        break;
+    case 'k':
+        opt->bench = true;
+        break;
+    case 'z':
+        opt->sizes = arg;
+        break;
+    case 'D':
+        opt->depth = (uint32_t)number_option("depth", arg, 1, MAX_DEPTH);
+        break;
+    case 'c':
+        opt->csv = arg;
+        break;
     case 'M':
         opt->message = arg;
         opt->size = strlen(arg);
@@ -132,6 +173,26 @@ static void set_option(struct options *opt, int letter, const char *arg)
             die_usage("--message: give at least one character");
         break;
     }
+}
+
+/* What 05 to 07 derive from their options. */
+static void settle_layout(struct options *opt)
+{
+    struct layout *l = &opt->layout;
+    struct bench_plan plan;
+
+    if (l->stride == 0) /* not given: gaps as long as the blocks */
+        l->stride = l->block_size > UINT64_MAX / 2 ? UINT64_MAX : 2 * l->block_size;
+    const char *reason = layout_set(l, l->block_size, l->block_num, l->stride);
+    if (reason)
+        die_usage("%s", reason);
+    opt->size = l->bytes;
+    if (opt->iters == 0)
+        opt->iters = opt->bench ? 11 : 1;
+    if (opt->bench && opt->iters > MAX_ROUNDS)
+        die_usage("--iters: more than %u rounds", MAX_ROUNDS);
+    if (opt->bench && (reason = bench_make_plan(&plan, opt->sizes, l->block_size)))
+        die_usage("--sizes: %s", reason);
 }
 
 void parse_options(struct options *opt, const char *sample, const char *workload,
@@ -182,6 +243,8 @@ void parse_options(struct options *opt, const char *sample, const char *workload
         set_option(opt, c, optarg);
     }
 
+    if (strchr(workload, 'B'))
+        settle_layout(opt);
     if (optind < argc) {
         opt->host = argv[optind++];
         report_as(sample, "client");

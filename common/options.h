@@ -4,6 +4,8 @@
 #ifndef HV_OPTIONS_H
 #define HV_OPTIONS_H
 
+#include "layout.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +15,7 @@
 #define MAX_SIZE    ((size_t)64 << 20) /* bytes in a message */
 #define MAX_ITERS   1000000u           /* times that the verb is repeated */
 #define MAX_TIMEOUT 3600u              /* seconds */
+#define MAX_DEPTH   64u                /* messages in flight */
 
 /* How long a server that got no -t waits for its client, seconds. */
 #define SERVER_PATIENCE 600u
@@ -35,12 +38,21 @@ struct options {
     uint32_t iters;      /* times that the verb is repeated */
     uint64_t seed;       /* of the test data */
     const char *message; /* text to send (01) */
+
+    /* 05 to 07 */
+    struct layout layout; /* the blocks; its bytes are size */
+    const char *method;   /* sgl, copy, each or auto */
+    bool bench;           /* measure instead of one transfer */
+    const char *sizes;    /* bytes of the messages to measure, "4K,64K" */
+    uint32_t depth;       /* messages in flight when bandwidth is measured */
+    const char *csv;      /* file for the figures; NULL: none */
 };
 
 /*
  * Fills opt from the command line; what opt holds already for the workload are its
  * defaults. workload names the workload options that this sample knows, from "s"
- * (--size), "n" (--iters), "S" (--seed), "M" (--message).
+ * (--size), "n" (--iters), "S" (--seed), "M" (--message), and for a layout "B", "N", "T",
+ * "I", "x", "k", "z", "D", "c" (--block-size ... --csv, see --help).
  * Calls report_as(sample, role). Exits: 0 after --help, 2 on wrong usage.
  */
 void parse_options(struct options *opt, const char *sample, const char *workload,

@@ -67,14 +67,16 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic)
           "ibv_modify_qp to RTS");
 }
 
-void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
-                     unsigned timeout, struct ibv_wc *wc)
+void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
+                     struct ibv_wc *wc)
 {
-    double deadline = now() + timeout;
+    double deadline = 0;
     int n;
 
     while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
-        if (now() > deadline)
+        if (deadline == 0) /* the clock is read only where there is a wait */
+            deadline = now() + timeout;
+        else if (now() > deadline)
             die(0, "no completion of %s in %u s", what, timeout);
         /* An empty poll gives the CPU away: a software NIC needs it to get on. */
         sched_yield();
@@ -83,6 +85,12 @@ void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
         die(0, "ibv_poll_cq");
     if (wc->status != IBV_WC_SUCCESS) /* the other fields but wr_id are undefined then */
         die_wc(wc, what);
+}
+
+void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
+                     unsigned timeout, struct ibv_wc *wc)
+{
+    next_completion(cq, what, timeout, wc);
     if (wc->wr_id != wr_id)
         die(0, "wr_id %" PRIu64 " completed instead of %s, wr_id %" PRIu64, wc->wr_id,
             what, wr_id);

@@ -25,11 +25,14 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
 void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic);
 
 /*
- * Polls cq until its next completion comes, which has to be wr_id's and good. Dies when
- * its status is not IBV_WC_SUCCESS, when it belongs to another request, and when none
- * came in timeout seconds; what names the request in these messages, "RDMA READ" say.
- * Fills *wc, of which byte_len holds for receives and READs alone (ibv_poll_cq(3)).
+ * Polls cq until its next completion comes, and fills *wc, of which byte_len holds for
+ * receives and READs alone (ibv_poll_cq(3)). Dies when the status is not IBV_WC_SUCCESS,
+ * and when none came in timeout seconds; what names the request in these messages.
  */
+void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
+                     struct ibv_wc *wc);
+
+/* The same, and dies when the completion belongs to another request than wr_id. */
 void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
                      unsigned timeout, struct ibv_wc *wc);
 

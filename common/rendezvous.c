@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "rendezvous.h"
 
+#include "bench.h"
 #include "deadline.h"
 #include "report.h"
 
@@ -51,9 +52,24 @@ static const struct {
     FIELD(seed, DEC, 0, UINT64_MAX),
     FIELD(timeout, DEC, 1, MAX_TIMEOUT),
     FIELD(digest, HEX, 0, UINT64_MAX),
+    /* from here on: 05 to 07 alone */
+    FIELD(block_size, DEC, 0, UINT64_MAX),
+    FIELD(block_num, DEC, 0, UINT64_MAX),
+    FIELD(stride, DEC, 0, UINT64_MAX),
+    FIELD(method, TEXT, 0, 0),
+    FIELD(max_sge, DEC, 1, 65535),
+    FIELD(depth, DEC, 0, MAX_DEPTH),
+    FIELD(sizes, TEXT, 0, 0),
 #undef FIELD
 };
-#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
+#define FIELD_COUNT  (sizeof(fields) / sizeof(fields[0]))
+#define LAYOUT_COUNT 7 /* of them: the layout's */
+
+/* How many of the fields the lines of this sample have. */
+static size_t field_count(const char *sample)
+{
+    return strcmp(sample, "05") > 0 ? FIELD_COUNT : FIELD_COUNT - LAYOUT_COUNT;
+}
 
 /* Copies a number out of, or into, a member that is 2, 4 or 8 bytes wide. */
 static uint64_t load_member(const void *member, size_t width)
@@ -86,7 +102,7 @@ size_t format_endpoint(const struct endpoint *ep, char out[LINE_SIZE])
 {
     size_t n = (size_t)snprintf(out, LINE_SIZE, VERSION);
 
-    for (size_t i = 0; i < FIELD_COUNT; i++) {
+    for (size_t i = 0; i < field_count(ep->sample); i++) {
         const char *member = (const char *)ep + fields[i].offset;
         const uint8_t *raw = (const uint8_t *)member;
         size_t room = LINE_SIZE - n;
@@ -178,6 +194,25 @@ static bool parse_field(size_t i, const char *text, size_t len, struct endpoint 
     return true;
 }
 
+/* What the layout's fields must be, one by one and together. */
+static const char *check_layout(const struct endpoint *ep)
+{
+    struct layout l;
+    struct bench_plan plan;
+    enum method method;
+    const char *reason = layout_set(&l, ep->block_size, ep->block_num, ep->stride);
+
+    if (!reason && l.bytes != ep->size)
+        reason = "field size is not block_size * block_num";
+    if (!reason && !method_by_name(ep->method, &method))
+        reason = "field method is not sgl, copy, each or auto";
+    if (!reason && ep->depth > 0 && ep->iters > MAX_ROUNDS)
+        reason = "field iters is above the limit of rounds";
+    if (!reason && ep->depth > 0)
+        reason = bench_make_plan(&plan, ep->sizes, ep->block_size);
+    return reason;
+}
+
 const char *parse_endpoint(const char *line, size_t len, const char *sample,
                            struct endpoint *ep)
 {
@@ -201,7 +236,7 @@ const char *parse_endpoint(const char *line, size_t len, const char *sample,
         const char *equals = memchr(word, '=', (size_t)(stop - word));
         if (!equals || equals == word)
             return "a field is not of the form name=value, with one space between fields";
-        for (size_t i = 0; i < FIELD_COUNT; i++) {
+        for (size_t i = 0; i < field_count(sample); i++) {
             size_t name_len = (size_t)(equals - word);
             if (strlen(fields[i].name) != name_len ||
                 memcmp(word, fields[i].name, name_len) != 0)
@@ -225,7 +260,7 @@ const char *parse_endpoint(const char *line, size_t len, const char *sample,
                  ep->sample);
         return reason;
     }
-    for (size_t i = 0; i < FIELD_COUNT; i++) {
+    for (size_t i = 0; i < field_count(sample); i++) {
         if (!seen[i]) {
             snprintf(reason, sizeof(reason), "field %s is missing", fields[i].name);
             return reason;
@@ -233,7 +268,7 @@ const char *parse_endpoint(const char *line, size_t len, const char *sample,
     }
     if (ep->mtu & (ep->mtu - 1))
         return "field mtu is malformed or out of range";
-    return NULL;
+    return field_count(sample) == FIELD_COUNT ? check_layout(ep) : NULL;
 }
 
 /* ---- lines over the connection ---- */
@@ -542,6 +577,13 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, const char *sam
     opt->size = peer->size;
     opt->iters = peer->iters;
     opt->seed = peer->seed;
+    if (field_count(sample) == FIELD_COUNT) {
+        layout_set(&opt->layout, peer->block_size, peer->block_num, peer->stride);
+        opt->method = peer->method;
+        opt->sizes = peer->sizes;
+        opt->depth = peer->depth;
+        opt->bench = peer->depth > 0;
+    }
     if (!opt->timeout_given)
         opt->timeout = peer->timeout;
 }
@@ -557,6 +599,15 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
     mine->iters = rv->opt->iters;
     mine->seed = rv->opt->seed;
     mine->timeout = rv->opt->timeout;
+    if (field_count(rv->sample) == FIELD_COUNT) {
+        mine->block_size = rv->opt->layout.block_size;
+        mine->block_num = rv->opt->layout.block_num;
+        mine->stride = rv->opt->layout.stride;
+        mine->depth = rv->opt->bench ? rv->opt->depth : 0;
+        snprintf(mine->method, sizeof(mine->method), "%s", rv->opt->method);
+        snprintf(mine->sizes, sizeof(mine->sizes), "%s",
+                 rv->opt->bench ? rv->opt->sizes : "none");
+    }
     send_line(rv, line, format_endpoint(mine, line));
     if (rv->opt->host) {
         size_t len = receive_line(rv, "endpoint", line);
@@ -566,7 +617,10 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
         if (reason)
             die(0, "the peer sent a wrong endpoint: %s", reason);
         if (peer->size != mine->size || peer->iters != mine->iters ||
-            peer->seed != mine->seed)
+            peer->seed != mine->seed || peer->block_size != mine->block_size ||
+            peer->block_num != mine->block_num || peer->stride != mine->stride ||
+            peer->depth != mine->depth || strcmp(peer->method, mine->method) != 0 ||
+            strcmp(peer->sizes, mine->sizes) != 0)
             die(0, "the peer sent another workload than this side's");
     }
     if (!memcmp(&mine->gid, &no_gid, sizeof(no_gid)) !=

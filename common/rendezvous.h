@@ -12,6 +12,10 @@
  *
  * (in one line). Fields come in any order, one space between; unknown ones are ignored,
  * missing, repeated and malformed ones refused. Numbers with 0x are hex, others decimal.
+ * Samples 05 to 07 have these fields too:
+ *
+ *   block_size=4096 block_num=64 stride=8192 method=sgl max_sge=32 depth=0 sizes=none
+ *
  * A server that refuses answers  hello-verbs/1 error="reason"  and goes on listening.
  *
  * After that each step is a barrier: both send "sync STEP" and wait for the same line.
@@ -46,6 +50,13 @@ struct endpoint {
     uint64_t seed;    /* of the test data */
     uint32_t timeout; /* seconds that each step may take */
     uint64_t digest;  /* 01: of the text, so that the server can verify it; else 0 */
+
+    /* 05 to 07: where the message's bytes lie, and how they are to be moved */
+    uint64_t block_size, block_num, stride;
+    char method[8];   /* sgl, copy, each or auto */
+    uint32_t max_sge; /* SGEs that a work request of this side can have */
+    uint32_t depth;   /* messages in flight when bandwidth is measured; 0: no --bench */
+    char sizes[128];  /* bytes of the messages to measure; none: no --bench */
 };
 
 /* A connection to the peer. */

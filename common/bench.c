@@ -1,0 +1,370 @@
+#define _GNU_SOURCE
+#include "bench.h"
+
+#include "deadline.h"
+#include "options.h"
+#include "rendezvous.h"
+#include "report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const method_names[METHOD_COUNT] = {"sgl", "copy", "each", "auto",
+                                                       "contig"};
+
+bool method_by_name(const char *name, enum method *method)
+{
+    for (int m = METHOD_SGL; m <= METHOD_AUTO; m++) {
+        if (strcmp(name, method_names[m]) == 0) {
+            *method = (enum method)m;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum method method_for(const struct layout *l)
+{
+    return l->block_size >= 4096 ? METHOD_SGL : METHOD_COPY;
+}
+
+/* ---- what to measure ---- */
+
+static const char *add_point(struct bench_plan *plan, size_t block_size, size_t bytes)
+{
+    struct layout *l = &plan->point[plan->count];
+    size_t block_num = bytes / block_size ? bytes / block_size : 1;
+    const char *reason = plan->count == MAX_POINTS ? "more than 40 points" : NULL;
+
+    if (!reason)
+        reason = layout_set(l, block_size, block_num, 2 * block_size);
+    if (reason)
+        return reason;
+    plan->count++;
+    return NULL;
+}
+
+const char *bench_make_plan(struct bench_plan *plan, const char *sizes, size_t block_size)
+{
+    const char *reason = NULL;
+    char number[24];
+
+    memset(plan, 0, sizeof(*plan));
+    if (block_size > MAX_SPAN / 2)
+        return "the blocks are too large to measure";
+    for (const char *p = sizes; !reason;) {
+        size_t len = strcspn(p, ",");
+        uint64_t bytes;
+        snprintf(number, sizeof(number), "%.*s", (int)(len < 23 ? len : 23), p);
+        if (len > 22 || !parse_number(number, 1, MAX_SIZE, &bytes))
+            return "a list of numbers from 1 to 64M is wanted, as 4K,64K,1M";
+        reason = add_point(plan, block_size, bytes);
+        if (p[len] == '\0')
+            break;
+        p += len + 1;
+    }
+    plan->by_size = plan->count;
+    for (size_t b = 64; b <= SWEEP_BYTES && !reason; b *= 2)
+        reason = add_point(plan, b, SWEEP_BYTES);
+    return reason;
+}
+
+unsigned bench_depth(const struct layout *l, unsigned depth)
+{
+    size_t fit = MAX_SPAN / l->bytes;
+
+    return depth < fit ? depth : fit > 0 ? (unsigned)fit : 1;
+}
+
+struct bench_room bench_room(const struct bench_plan *plan, unsigned depth)
+{
+    struct bench_room room = {0};
+
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct layout *l = &plan->point[i];
+        size_t staging = l->bytes * bench_depth(l, depth);
+        room.bytes = l->bytes > room.bytes ? l->bytes : room.bytes;
+        room.span = l->span > room.span ? l->span : room.span;
+        room.staging = staging > room.staging ? staging : room.staging;
+        room.block_num = l->block_num > room.block_num ? l->block_num : room.block_num;
+    }
+    return room;
+}
+
+/* Messages in a round: some MiB, so that a round is long beside the clock's step. */
+static unsigned bandwidth_count(const struct layout *l)
+{
+    size_t n = ((size_t)2 << 20) / l->bytes;
+
+    return n < 2 ? 2 : n > 64 ? 64 : (unsigned)n;
+}
+
+static unsigned latency_count(const struct layout *l)
+{
+    unsigned n = bandwidth_count(l) / 4;
+
+    return n < 2 ? 2 : n;
+}
+
+/* ---- one point ---- */
+
+struct figures {
+    double p50, p99;  /* of one message in flight, seconds */
+    double bandwidth; /* median over the rounds, bytes a second */
+};
+
+struct point_result {
+    struct figures of[METHOD_COUNT];
+    double copy; /* the CPU's copying of one message, seconds */
+};
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The q-th part of n values, which it sorts: 0.5 the median, 0.99 the 99th percentile. */
+static double quantile(double *values, size_t n, double q)
+{
+    qsort(values, n, sizeof(*values), ascending);
+    if (q == 0.5 && n % 2 == 0)
+        return (values[n / 2 - 1] + values[n / 2]) / 2;
+    size_t place = (size_t)(q * (double)n);
+    return values[place < n ? place : n - 1];
+}
+
+static bool verify_point(const struct bench_side *side, struct rendezvous *rv,
+                         const struct layout *l)
+{
+    bool pass = true;
+
+    for (int m = 0; m < METHOD_COUNT; m++) {
+        side->prepare(side->ctx, l, (enum method)m);
+        rendezvous_sync(rv, "verify");
+        if (side->transfer)
+            side->transfer(side->ctx, l, (enum method)m, 1, 1, NULL);
+        rendezvous_sync(rv, "verified");
+        if (side->verify && !side->verify(side->ctx, l)) {
+            fprintf(stderr, "method %s, block size %zu: the message is wrong\n",
+                    method_names[m], l->block_size);
+            pass = false;
+        }
+    }
+    return pass;
+}
+
+/* All methods, round by round in rotated order, so that drift hits them alike. Round 0
+ * warms up and isn't counted. */
+static void measure_point(const struct bench_side *side, struct rendezvous *rv,
+                          const struct layout *l, const struct options *opt,
+                          struct point_result *result)
+{
+    const unsigned rounds = opt->iters, lats = latency_count(l);
+    const unsigned count = bandwidth_count(l), depth = bench_depth(l, opt->depth);
+    const size_t all = (size_t)rounds * lats;
+    double *latency[METHOD_COUNT], *bandwidth[METHOD_COUNT], *copy;
+
+    for (int m = 0; m < METHOD_COUNT; m++) {
+        latency[m] = calloc(all + lats, sizeof(double));
+        bandwidth[m] = calloc(rounds + 1, sizeof(double));
+        if (!latency[m] || !bandwidth[m])
+            die(errno, "calloc");
+    }
+    copy = calloc(rounds + 1, sizeof(double));
+    if (!copy)
+        die(errno, "calloc");
+
+    for (unsigned round = 0; round <= rounds; round++) {
+        for (unsigned k = 0; k < METHOD_COUNT; k++) {
+            enum method m = (enum method)((k + round) % METHOD_COUNT);
+            rendezvous_sync(rv, "latency");
+            if (side->transfer)
+                side->transfer(side->ctx, l, m, lats, 1, latency[m] + round * lats);
+            rendezvous_sync(rv, "bandwidth");
+            double start = now();
+            if (side->transfer)
+                side->transfer(side->ctx, l, m, count, depth, NULL);
+            bandwidth[m][round] = (double)l->bytes * count / (now() - start);
+        }
+        if (side->copy) {
+            double start = now();
+            for (unsigned i = 0; i < count; i++)
+                side->copy(side->ctx, l);
+            copy[round] = (now() - start) / count;
+        }
+    }
+    for (int m = 0; m < METHOD_COUNT; m++) {
+        result->of[m] = (struct figures){
+            .p50 = quantile(latency[m] + lats, all, 0.5),
+            .p99 = quantile(latency[m] + lats, all, 0.99),
+            .bandwidth = quantile(bandwidth[m] + 1, rounds, 0.5),
+        };
+        free(latency[m]);
+        free(bandwidth[m]);
+    }
+    result->copy = quantile(copy + 1, rounds, 0.5);
+    free(copy);
+}
+
+/* ---- what came out ---- */
+
+static const char *clock_name(void)
+{
+    const char *name = getenv("TESTENV_CLOCK");
+
+    return name ? name : "real";
+}
+
+static void print_bench_lines(const struct layout *l, const struct options *opt,
+                              const struct point_result *r)
+{
+    for (int m = 0; m < METHOD_COUNT; m++)
+        printf(
+            "BENCH method=%s block_size=%zu block_num=%zu stride=%zu bytes=%zu iters=%u "
+            "depth=%u clock=%s lat_p50_us=%.2f lat_p99_us=%.2f bw_MBps=%.3f\n",
+            method_names[m], l->block_size, l->block_num, l->stride, l->bytes,
+            opt->iters * bandwidth_count(l), bench_depth(l, opt->depth), clock_name(),
+            r->of[m].p50 * 1e6, r->of[m].p99 * 1e6, r->of[m].bandwidth * 1e-6);
+}
+
+/*
+ * The model, one message in flight: T_copy = T_pack + T_contig, T_sgl = T_contig + n * c
+ * for n blocks. c, what one more list element costs, is the least-squares fit of
+ * T_sgl - T_contig over the sweep of block sizes.
+ */
+static double fit_element_cost(const struct bench_plan *plan,
+                               const struct point_result *r)
+{
+    double sum = 0, squares = 0;
+
+    for (size_t i = plan->by_size; i < plan->count; i++) {
+        double n = (double)plan->point[i].block_num;
+        sum += n * (r[i].of[METHOD_SGL].p50 - r[i].of[METHOD_CONTIG].p50);
+        squares += n * n;
+    }
+    return sum / squares;
+}
+
+static double measured_speedup(const struct point_result *r)
+{
+    return r->of[METHOD_COPY].p50 / r->of[METHOD_SGL].p50;
+}
+
+static double predicted_speedup(const struct layout *l, const struct point_result *r,
+                                double element)
+{
+    double contig = r->of[METHOD_CONTIG].p50;
+
+    return (contig + r->copy) / (contig + (double)l->block_num * element);
+}
+
+/* The block size where speedup[] crosses 1 from below for the last time, between two
+ * points whose block sizes are b and 2 b; 0 where it doesn't. */
+static double crossover(const struct bench_plan *plan, const double *speedup)
+{
+    double found = 0;
+
+    for (size_t i = plan->by_size + 1; i < plan->count; i++) {
+        double before = speedup[i - 1], after = speedup[i];
+        if (before < 1 && after >= 1)
+            found = (double)plan->point[i - 1].block_size *
+                    (1 + (1 - before) / (after - before));
+    }
+    return found;
+}
+
+static void print_table(const struct bench_plan *plan, const struct point_result *r,
+                        const double *measured, const double *predicted)
+{
+    printf("\n%8s %7s %8s |%8s%8s%8s%8s%8s |%8s |%9s%10s\n", "block", "blocks", "bytes",
+           "sgl", "copy", "each", "auto", "contig", "copying", "measured", "predicted");
+    printf("%8s %7s %8s |%40s |%8s |%19s\n", "bytes", "", "",
+           "MB/s with --depth messages in flight ", "MB/s", "sgl/copy, one in flight");
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct layout *l = &plan->point[i];
+        if (i == plan->by_size)
+            printf("\n");
+        printf("%8zu %7zu %8zu |", l->block_size, l->block_num, l->bytes);
+        for (int m = 0; m < METHOD_COUNT; m++)
+            printf("%8.2f", r[i].of[m].bandwidth * 1e-6);
+        printf(" |%8.0f |%9.3f%10.3f\n", (double)l->bytes / r[i].copy * 1e-6, measured[i],
+               predicted[i]);
+    }
+}
+
+static void write_csv(const struct options *opt, const char *sample,
+                      const struct bench_plan *plan, const struct point_result *r,
+                      const double *measured, const double *predicted)
+{
+    FILE *file = fopen(opt->csv, "w");
+
+    if (!file)
+        die(errno, "cannot write %s", opt->csv);
+    fprintf(file, "sample,clock,sweep,method,block_size,block_num,stride,bytes,depth,"
+                  "lat_p50_us,lat_p99_us,bw_MBps,copying_MBps,measured_speedup,"
+                  "predicted_speedup\n");
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct layout *l = &plan->point[i];
+        for (int m = 0; m < METHOD_COUNT; m++)
+            fprintf(file,
+                    "%s,%s,%s,%s,%zu,%zu,%zu,%zu,%u,%.2f,%.2f,%.3f,%.1f,%.4f,%.4f\n",
+                    sample, clock_name(), i < plan->by_size ? "message" : "block",
+                    method_names[m], l->block_size, l->block_num, l->stride, l->bytes,
+                    bench_depth(l, opt->depth), r[i].of[m].p50 * 1e6,
+                    r[i].of[m].p99 * 1e6, r[i].of[m].bandwidth * 1e-6,
+                    (double)l->bytes / r[i].copy * 1e-6, measured[i], predicted[i]);
+    }
+    if (fclose(file) != 0)
+        die(errno, "cannot write %s", opt->csv);
+}
+
+static void report(const char *sample, const struct options *opt,
+                   const struct bench_plan *plan, const struct point_result *r)
+{
+    const double element = fit_element_cost(plan, r);
+    double measured[MAX_POINTS], predicted[MAX_POINTS];
+
+    for (size_t i = 0; i < plan->count; i++) {
+        measured[i] = measured_speedup(&r[i]);
+        predicted[i] = predicted_speedup(&plan->point[i], &r[i], element);
+    }
+    printf("\n%s, clock: %s time, %u rounds, medians\n", sample, clock_name(),
+           opt->iters);
+    print_table(plan, r, measured, predicted);
+    printf(
+        "\none more list element costs %.3f us; zero-copy beats copying from blocks of\n"
+        "%.0f bytes on (predicted: %.0f)\n",
+        element * 1e6, crossover(plan, measured), crossover(plan, predicted));
+    printf("MODEL element_us=%.3f crossover_measured=%.0f crossover_predicted=%.0f\n",
+           element * 1e6, crossover(plan, measured), crossover(plan, predicted));
+    if (opt->csv)
+        write_csv(opt, sample, plan, r, measured, predicted);
+}
+
+bool bench(const struct bench_side *side, struct rendezvous *rv,
+           const struct options *opt, const struct bench_plan *plan)
+{
+    struct point_result result[MAX_POINTS] = {0};
+    const bool client = opt->host != NULL;
+    bool pass = true;
+
+    for (size_t i = 0; i < plan->count; i++) {
+        if (client && isatty(STDERR_FILENO))
+            fprintf(stderr, "\rmeasuring point %zu of %zu ", i + 1, plan->count);
+        pass = verify_point(side, rv, &plan->point[i]) && pass;
+        measure_point(side, rv, &plan->point[i], opt, &result[i]);
+        pass = verify_point(side, rv, &plan->point[i]) && pass;
+        if (client)
+            print_bench_lines(&plan->point[i], opt, &result[i]);
+    }
+    if (client && isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%30s\r", "");
+    if (client)
+        report(side->name, opt, plan, result);
+    return pass;
+}
