@@ -58,12 +58,13 @@ static const struct {
     FIELD(stride, DEC, 0, UINT64_MAX),
     FIELD(method, TEXT, 0, 0),
     FIELD(max_sge, DEC, 1, 65535),
+    FIELD(rd_atomic, DEC, 0, 255),
     FIELD(depth, DEC, 0, MAX_DEPTH),
     FIELD(sizes, TEXT, 0, 0),
 #undef FIELD
 };
 #define FIELD_COUNT  (sizeof(fields) / sizeof(fields[0]))
-#define LAYOUT_COUNT 7 /* of them: the layout's */
+#define LAYOUT_COUNT 8 /* of them: the layout's */
 
 /* How many of the fields the lines of this sample have. */
 static size_t field_count(const char *sample)

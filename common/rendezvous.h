@@ -14,7 +14,8 @@
  * missing, repeated and malformed ones refused. Numbers with 0x are hex, others decimal.
  * Samples 05 to 07 have these fields too:
  *
- *   block_size=4096 block_num=64 stride=8192 method=sgl max_sge=32 depth=0 sizes=none
+ *   block_size=4096 block_num=64 stride=8192 method=sgl max_sge=32 rd_atomic=0
+ *   depth=0 sizes=none
  *
  * A server that refuses answers  hello-verbs/1 error="reason"  and goes on listening.
  *
@@ -53,10 +54,11 @@ struct endpoint {
 
     /* 05 to 07: where the message's bytes lie, and how they are to be moved */
     uint64_t block_size, block_num, stride;
-    char method[8];   /* sgl, copy, each or auto */
-    uint32_t max_sge; /* SGEs that a work request of this side can have */
-    uint32_t depth;   /* messages in flight when bandwidth is measured; 0: no --bench */
-    char sizes[128];  /* bytes of the messages to measure; none: no --bench */
+    char method[8];     /* sgl, copy, each or auto */
+    uint32_t rd_atomic; /* READs that this side answers at a time */
+    uint32_t max_sge;   /* SGEs that a work request of this side can have */
+    uint32_t depth;     /* messages in flight when bandwidth is measured; 0: no --bench */
+    char sizes[128];    /* bytes of the messages to measure; none: no --bench */
 };
 
 /* A connection to the peer. */
