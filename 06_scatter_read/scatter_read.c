@@ -25,7 +25,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     QUEUE_SIZE = 1024, /* work requests in the send queue */

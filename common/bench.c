@@ -138,6 +138,20 @@ static double quantile(double *values, size_t n, double q)
     return values[place < n ? place : n - 1];
 }
 
+/* One transfer, started on both sides together. Returns its seconds. */
+static double move(const struct bench_side *side, struct rendezvous *rv,
+                   const struct layout *l, enum method m, unsigned count, unsigned depth,
+                   double *latency)
+{
+    if (side->expect)
+        side->expect(side->ctx, l, m, count, depth);
+    rendezvous_sync(rv, "go");
+    double start = now();
+    if (side->transfer)
+        side->transfer(side->ctx, l, m, count, depth, latency);
+    return now() - start;
+}
+
 static bool verify_point(const struct bench_side *side, struct rendezvous *rv,
                          const struct layout *l)
 {
@@ -145,10 +159,8 @@ static bool verify_point(const struct bench_side *side, struct rendezvous *rv,
 
     for (int m = 0; m < METHOD_COUNT; m++) {
         side->prepare(side->ctx, l, (enum method)m);
+        move(side, rv, l, (enum method)m, 1, 1, NULL);
         rendezvous_sync(rv, "verify");
-        if (side->transfer)
-            side->transfer(side->ctx, l, (enum method)m, 1, 1, NULL);
-        rendezvous_sync(rv, "verified");
         if (side->verify && !side->verify(side->ctx, l)) {
             fprintf(stderr, "method %s, block size %zu: the message is wrong\n",
                     method_names[m], l->block_size);
@@ -182,14 +194,9 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
     for (unsigned round = 0; round <= rounds; round++) {
         for (unsigned k = 0; k < METHOD_COUNT; k++) {
             enum method m = (enum method)((k + round) % METHOD_COUNT);
-            rendezvous_sync(rv, "latency");
-            if (side->transfer)
-                side->transfer(side->ctx, l, m, lats, 1, latency[m] + round * lats);
-            rendezvous_sync(rv, "bandwidth");
-            double start = now();
-            if (side->transfer)
-                side->transfer(side->ctx, l, m, count, depth, NULL);
-            bandwidth[m][round] = (double)l->bytes * count / (now() - start);
+            move(side, rv, l, m, lats, 1, latency[m] + round * lats);
+            double seconds = move(side, rv, l, m, count, depth, NULL);
+            bandwidth[m][round] = (double)l->bytes * count / seconds;
         }
         if (side->copy) {
             double start = now();

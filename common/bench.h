@@ -58,6 +58,9 @@ struct bench_side {
     const char *name; /* of the sample */
     /* Lays out memory for one verified message. */
     void (*prepare)(void *ctx, const struct layout *l, enum method method);
+    /* Called before the peer may start: posts what has to stand by then. */
+    void (*expect)(void *ctx, const struct layout *l, enum method method, unsigned count,
+                   unsigned depth);
     /* Moves count messages, at most depth in flight at a time, and returns when the last
      * has arrived. Where latency isn't NULL, depth is 1 and each message's seconds go
      * there. */
