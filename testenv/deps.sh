@@ -1,0 +1,102 @@
+#!/bin/bash
+# deps.sh - installs what is missing, by this machine's package manager
+#
+#   deps.sh [--check] GROUP…    groups: build, vm, test
+#
+# Looks for the things themselves, not for packages, and says nothing when all
+# are there. Otherwise it names them and the command, then runs that command;
+# with --check it stops there, with status 1.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export PATH=$PATH:/usr/sbin:/sbin
+
+# What to look for: a command, or a file (patterns; any match will do). Then the
+# package that brings it on Debian and Ubuntu, Fedora, openSUSE, Arch.
+table='
+build gcc                              gcc               gcc                  gcc              gcc
+build make                             make              make                 make             make
+build /usr/include/stdio.h             libc6-dev         glibc-devel          glibc-devel      glibc
+build /usr/include/infiniband/verbs.h  libibverbs-dev    rdma-core-devel      rdma-core-devel  rdma-core
+build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
+build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
+vm    /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
+vm    qemu-system-x86_64               qemu-system-x86   qemu-system-x86-core qemu-x86         qemu-system-x86
+vm    static-busybox                   busybox-static    busybox              busybox-static   busybox
+vm    rdma                             iproute2          iproute              iproute2         iproute2
+vm    socat                            socat             socat                socat            socat
+vm    xz                               xz-utils          xz                   xz               xz
+vm    zstd                             zstd              zstd                 zstd             zstd
+vm    setpriv                          util-linux        util-linux           util-linux       util-linux
+vm    package-lists                    -                 -                    -                -
+test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
+test  clang                            clang             clang                clang            clang
+test  /usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.asan*:/usr/lib*/clang/*/lib/*/libclang_rt.asan* libclang-rt-dev compiler-rt clang compiler-rt
+test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
+test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
+test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
+test  python3                          python3           python3              python3          python
+'
+
+lists() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
+there() { # THING
+	local pattern patterns
+	case $1 in
+	# It runs in the VM before there is a C library.
+	static-busybox) command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1 ;;
+	# The VM's kernel is here already, or apt-get knows where to get it.
+	package-lists) lists || [ -n "${KERNEL_DEB:-}" ] || compgen -G "$here/cache/*/vmlinux" >/dev/null ;;
+	zstd) command -v zstd >/dev/null || ! grep -qi ubuntu /etc/os-release ;; # packs its modules so
+	/*)
+		IFS=: read -ra patterns <<<"$1"
+		for pattern in "${patterns[@]}"; do compgen -G "$pattern" >/dev/null && return; done
+		return 1
+		;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+check=''
+[ "${1:-}" != --check ] || { check=yes && shift; }
+if command -v apt-get >/dev/null; then
+	column=0 install='env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends'
+elif command -v dnf >/dev/null; then
+	column=1 install='dnf install'
+elif command -v zypper >/dev/null; then
+	column=2 install='zypper install'
+elif command -v pacman >/dev/null; then
+	column=3 install='pacman -S --needed'
+else
+	column=0 install='(with this system'"'"'s package manager; Debian calls them)'
+fi
+
+missing='' packages=''
+for wanted; do
+	case $wanted in build | vm | test) ;; *) echo "deps.sh: no group $wanted: build, vm, test" >&2 && exit 2 ;; esac
+	while read -r group thing names; do
+		{ [ "$group" = "$wanted" ] && ! there "$thing"; } || continue
+		read -ra names <<<"$names"
+		name=${names[$column]}
+		[[ " $missing " = *" $thing "* ]] || missing+=" $thing"
+		[[ $name = - || " $packages " = *" $name "* ]] || packages+=" $name"
+	done <<<"$table"
+done
+[ -n "$missing" ] || exit 0
+
+sudo=''
+[ "$(id -u)" = 0 ] || sudo='sudo '
+command=${packages:+$sudo$install$packages}
+update="${sudo}apt-get update"
+if [[ $install = *apt-get* ]] && ! lists; then command="$update${command:+ && $command}"; fi
+echo "deps.sh: missing:$missing" >&2
+echo "deps.sh: ${command:-nothing that a package would bring}" >&2
+[ -z "$check" ] && [[ $command = *apt-get* ]] || exit 1
+if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
+	echo "deps.sh: you are not root and there is no sudo: ask the administrator for this" >&2
+	exit 1
+fi
+# Lists that are old name versions that are gone: then once more with fresh ones.
+eval "$command" </dev/null >&2 ||
+	{ [[ $command != "$update"* ]] && eval "$update && $command" </dev/null >&2; } || {
+	echo "deps.sh: that did not work. If you may not do it, ask the administrator for it" >&2
+	exit 1
+}

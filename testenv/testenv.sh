@@ -1,0 +1,363 @@
+#!/bin/bash
+# testenv.sh - an RDMA device for the programs built here, on any Linux machine
+#
+#   testenv.sh run CMD [ARG…]   runs CMD where a device is
+#   testenv.sh shell            a shell there; up to four terminals join one VM
+#   testenv.sh rxe-up [NETDEV]  makes a Soft-RoCE device in this machine (root)
+#   testenv.sh rxe-down         removes it
+#   testenv.sh has-device       status 0 if there is a device that you can open
+#
+# With a device in this machine, `where a device is` means here. Without one it
+# means a small VM (QEMU, no root needed) whose kernel has Soft-RoCE. There CMD
+# runs as root over this machine's files, in this directory, but what it writes
+# is dropped at the end, except under results/ in the project's root. Its stdin is
+# /dev/null; stdout, stderr and exit status are handed on.
+#
+#   TESTENV=vm|native    the VM even where there is a device; never the VM
+#   TESTENV_PASS="A B"   environment variables that are passed into the VM
+#   TESTENV_LIMIT=300    seconds for run (8 hours for shell)
+#   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
+#   TESTENV_MEMORY=1024  MiB
+#   KERNEL, KERNEL_DEB   the VM's kernel, see kernel.sh
+#
+# Exit status: CMD's; 77 no device to be had, 124 over the limit, 125 VM failed.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+cache=$here/cache
+export PATH=$PATH:/usr/sbin:/sbin
+children='' dir='' kernel='' qemu='' tty=''
+
+say() { echo "testenv: $*" >&2; }
+die() { # STATUS SENTENCE
+	say "$2"
+	exit "$1"
+}
+
+# Permission bits do not tell: in a container the open itself may be refused.
+has_device() {
+	local node
+	[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] || return 1
+	for node in /dev/infiniband/uverbs*; do
+		# shellcheck disable=SC2188 # the redirection is the test
+		(<>"$node") 2>/dev/null && return
+	done
+	return 1
+}
+native() { [ "${TESTENV:-}" != vm ] && has_device; }
+
+# Waits 0.1 s without a process for it: nothing is ever written to this pipe.
+exec {tick}<> <(:)
+pause() { read -rt 0.1 -u "$tick"; }
+
+# What this script starts dies with it, be it by kill -9.
+tied() { exec setpriv --pdeathsig KILL "$@"; }
+alive() { kill -0 "$1" 2>/dev/null; }
+kill_vm() { { kill -9 "$qemu" && wait "$qemu"; } 2>/dev/null; } # bash would report it
+
+clean_up() {
+	exec 2>/dev/null # as in kill_vm
+	# shellcheck disable=SC2086 # lists of process numbers
+	kill -9 $qemu $children
+	wait
+	[ -z "$dir" ] || rm -rf "$dir"
+}
+traps() {
+	# shellcheck disable=SC2064 # the name, now
+	trap "$1" EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+}
+
+# Whether and with which kernel a VM can run here.
+prepare() {
+	[ "${TESTENV:-}" != native ] ||
+		die 77 "no RDMA device here that $(id -un) can open, and TESTENV=native rules the VM out"
+	[ "$(uname -m)" = x86_64 ] || die 77 "no RDMA device here, and the VM is for x86_64 only"
+	"$here/deps.sh" --check vm || die 77 "no RDMA device here, and no VM without the above"
+	[ "$(id -u)" != 0 ] || ! modprobe -qn rdma_rxe 2>/dev/null ||
+		say "this kernel has Soft-RoCE: make rxe-up would give a device without a VM"
+	kernel=$(tied "$here/kernel.sh") || exit 125
+}
+
+# session - makes $dir, which the VM shares: see init for what is in it.
+session() {
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/testenv.XXXXXX") || exit 125
+	[ -z "${TESTENV_MTU:-}" ] || echo "$TESTENV_MTU" >"$dir/mtu"
+}
+
+# script COMMAND [ARG…] - prints a script that runs it in the guest as here.
+script() {
+	local name
+	# shellcheck disable=SC2016 # the guest's PATH
+	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH"' "$PWD"
+	for name in ${TESTENV_PASS:-}; do
+		[ -z "${!name+set}" ] || printf ' %q' "$name=${!name}"
+	done
+	printf ' %q' "$@"
+}
+
+# qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it.
+qemu_start() {
+	local cpu=max share=local,security_model=none,multidevs=remap results=()
+	[ "$1" != kvm ] || cpu=host
+	if [ -d "$root/results" ]; then
+		printf %s "$root/results" >"$dir/results"
+		results=(-fsdev "$share,id=results,path=${root//,/,,}/results"
+			-device "virtio-9p-pci,fsdev=results,mount_tag=results")
+	fi
+	tied qemu-system-x86_64 -accel "$1" -cpu "$cpu" "${@:2}" \
+		-nodefaults -no-user-config -display none -no-reboot \
+		-machine pc -smp 2 -m "${TESTENV_MEMORY:-1024}" \
+		-kernel "$kernel/vmlinux" -initrd "$kernel/initramfs" \
+		-append 'console=ttyS0 quiet panic=-1' \
+		-chardev "file,id=console,path=${dir//,/,,}/console" -serial chardev:console \
+		-fsdev "$share,id=root,path=/,readonly=on" \
+		-device virtio-9p-pci,fsdev=root,mount_tag=root \
+		-fsdev "$share,id=session,path=${dir//,/,,}" \
+		-device virtio-9p-pci,fsdev=session,mount_tag=session \
+		"${results[@]}" </dev/null >"$dir/qemu" 2>&1 &
+	qemu=$!
+}
+
+# start [ARG…] - boots the VM. A /dev/kvm that can be opened may yet hang the
+# guest for ever (nested hypervisors): it has 10 s to show life. If emulation
+# then does better, that is remembered for this machine and kernel.
+start() {
+	local answer
+	answer="$(uname -nr) $(basename "${kernel%-*}")"
+	if [ ! -w /dev/kvm ] || grep -qsFx "$answer" "$cache/no-kvm"; then
+		qemu_start tcg "$@"
+		return
+	fi
+	qemu_start kvm "$@"
+	wait_alive 10 && return
+	kill_vm
+	qemu_start tcg "$@"
+	wait_alive 60 || return
+	echo "$answer" >>"$cache/no-kvm"
+	say "/dev/kvm does not work here, so the VM is emulated from now on; to try again, remove $cache/no-kvm"
+}
+wait_alive() { # SECONDS
+	local end=$((SECONDS + $1))
+	while alive "$qemu" && ((SECONDS < end)) && [ ! -e "$dir/alive" ]; do pause; done
+	[ -e "$dir/alive" ]
+}
+
+# failed STATUS SENTENCE - keeps the console log and ends.
+failed() {
+	local log why
+	kill_vm
+	pause; pause; pause # for the last output to get out
+	log=$cache/log-$(date +%Y%m%d-%H%M%S)-$$
+	cat "$dir/qemu" "$dir/console" >"$log" 2>/dev/null
+	why=$(sed -n 's/^testenv FAILED: //p' "$log" | head -n1)
+	die "$1" "$2${why:+ ($why)}; its console log is $log"
+}
+
+run() {
+	local end=$((SECONDS + ${TESTENV_LIMIT:-300})) pid
+	[ $# -gt 0 ] || die 2 "run needs a command"
+	if native; then exec "$@"; fi
+	prepare
+	traps clean_up
+	session
+	script "$@" >"$dir/cmd"
+	# The guest writes files and tail hands them on. A write over 9p is done when
+	# it returns, so nothing can be lost at the end.
+	: >"$dir/out"
+	[ /dev/fd/1 -ef /dev/fd/2 ] || : >"$dir/err" # 2>&1: keep the order
+	start
+	tied tail -f -s 0.1 --pid="$qemu" -c +1 "$dir/out" 2>/dev/null &
+	children=$!
+	if [ -e "$dir/err" ]; then
+		tied tail -f -s 0.1 --pid="$qemu" -c +1 "$dir/err" >&2 2>/dev/null &
+		children+=" $!"
+	fi
+	while alive "$qemu" && [ ! -e "$dir/status" ]; do
+		for pid in $children; do
+			# Nobody reads any more: as SIGPIPE would.
+			alive "$pid" || ! alive "$qemu" || exit 141
+		done
+		((SECONDS < end)) ||
+			failed 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-300} s"
+		pause
+	done
+	kill_vm # it has nothing left to do but power off
+	wait # for the last output to be read
+	[ -s "$dir/status" ] || failed 125 "the VM failed"
+	exit "$(cat "$dir/status")"
+}
+
+# --- Terminals. A keeper process owns the VM, so that all terminals are equal.
+# Each locks its slot for as long as it lives; when no slot is locked, the keeper
+# ends and takes the VM with it. The kernel drops the locks of whoever dies. $link
+# leads to the session's directory; who comes or goes does so under $link.lock.
+link=$cache/shell-$(uname -n)-$(id -u)
+slots='1 2 3 4'
+lock() { # FILE [OPTION] - the file descriptor is in $held, in any case
+	held=''
+	{ exec {held}>"$1"; } 2>/dev/null && flock ${2:+"$2"} "$held"
+}
+unlock() { [ -z "${1:-$held}" ] || eval "exec ${1:-$held}>&-"; }
+kept() { # is there a keeper for directory $1?
+	local free
+	[ -O "$1/keeper" ] || return # a directory of another user would be a trap
+	lock "$1/keeper" -ns
+	free=$?
+	unlock
+	((free))
+}
+
+keeper() { # DIR KERNEL
+	local n global used=1 end=$((SECONDS + ${TESTENV_LIMIT:-28800}))
+	local args=(-device virtio-serial-pci -chardev "pipe,id=control,path=${1//,/,,}/control"
+		-device "virtserialport,chardev=control,nr=1")
+	dir=$1 kernel=$2
+	traps clean_up
+	for n in $slots; do
+		args+=(-chardev "socket,id=t$n,path=${dir//,/,,}/tty$n,server=on,wait=off"
+			-device "virtserialport,chardev=t$n,nr=$((n + 1))")
+	done
+	start "${args[@]}"
+	while ((used)); do
+		alive "$qemu" || failed 125 "the VM failed"
+		((SECONDS < end)) || die 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-28800} s"
+		for n in 1 2 3 4 5; do pause; done
+		lock "$link.lock"
+		global=$held used=0
+		for n in $slots; do
+			lock "$dir/slot$n" -n || used=1
+			unlock
+		done
+		((used)) || rm -f "$link"
+		unlock "$global"
+	done
+}
+
+shell() {
+	local n global slot log
+	if native; then
+		say "a shell of this machine, which has an RDMA device: see ibv_devinfo"
+		exec bash
+	fi
+	[[ -t 0 && -t 1 ]] || die 2 "shell needs a terminal"
+	prepare
+	lock "$link.lock"
+	global=$held
+	if kept "$link"; then
+		dir=$(readlink "$link")
+	else
+		say "booting a VM"
+		session
+		mkfifo "$dir/control.in" "$dir/control.out"
+		lock "$dir/keeper" # inherited by the keeper, and so held until it is gone
+		setsid "$here/testenv.sh" keeper "$dir" "$kernel" \
+			</dev/null >/dev/null 2>"$dir/keeper.log" {global}>&- &
+		unlock
+		ln -sfn "$dir" "$link"
+	fi
+	for n in $slots none; do
+		[ "$n" != none ] || die 1 "all terminals of the VM are in use"
+		lock "$dir/slot$n" -n && break
+		unlock
+	done
+	slot=$held
+	unlock "$global"
+	exec {log}<"$dir/keeper.log" # still readable when the keeper has removed it
+	while kept "$dir" && [ ! -e "$dir/ready" ]; do pause; done
+	cat <&"$log" >&2
+	[ -e "$dir/ready" ] || exit 125
+
+	cat <<-END
+		A VM with the Soft-RoCE device rxe0, address 10.0.0.1, GID index 1. The files are
+		this machine's, but writes are dropped at the end, except those under results/.
+		This is terminal $n of 4: the same command in another terminal joins this VM.
+		Leave with exit or Ctrl-D (Ctrl-] if it hangs); the last to leave ends the VM.
+	END
+	tty=$(stty -g)
+	traps leave
+	trap '[ ! -p "$dir/control.in" ] || echo "size $$ $(stty size)" 1<>"$dir/control.in"' WINCH
+	{
+		stty size | sed 's/\(.*\) \(.*\)/stty rows \1 cols \2/'
+		echo "tty >/run/tty$$"
+		# Before each command the guest forgets what it has seen of the files, or
+		# a program built anew out here would not be the one that runs in there.
+		TESTENV_PASS="${TESTENV_PASS:-} TERM PS0"
+		# shellcheck disable=SC2016 # for the guest's bash
+		PS0='$(echo 3 >/proc/sys/vm/drop_caches)' script bash -i
+	} >"$dir/open$$"
+	tied socat -,rawer,escape=0x1d "UNIX-CONNECT:$dir/tty$n" <&0 {slot}>&- &
+	children=$!
+	# Opened for reading too: without a reader it would wait for one for ever.
+	echo "open $$ $((n + 1))" 1<>"$dir/control.in"
+	while alive "$children" && [ ! -e "$dir/end$$" ]; do pause; done
+	kept "$dir" && exit
+	printf '\n' >&2
+	cat <&"$log" >&2
+	die 125 "the VM is gone"
+}
+
+leave() { # the terminal is again what it was, and the slot free
+	kill -9 "$children" 2>/dev/null
+	wait "$children" 2>/dev/null
+	stty "$tty" 2>/dev/null # it complains, and yet all is restored
+	rm -f "$dir/open$$" "$dir/end$$"
+	kept "$dir" || rm -rf "$dir"
+}
+
+# --- A device in this machine itself.
+rxe_root() { # with root's rights, asking for them if need be
+	[ "$(id -u)" != 0 ] || return 0
+	command -v sudo >/dev/null || die 1 "$1 needs root"
+	exec sudo "$here/testenv.sh" "$@"
+}
+
+rxe_up() { # [NETDEV]
+	local netdev=${1:-} advice
+	rxe_root rxe-up "$@"
+	command -v rdma >/dev/null || die 1 "the command rdma is missing; the package iproute2 brings it"
+	if [ ! -e /sys/module/rdma_rxe ] && ! modprobe rdma_rxe; then
+		# shellcheck source=/dev/null
+		case $(. /etc/os-release && echo "${ID:-} ${ID_LIKE:-}"),$(uname -r) in
+		*ubuntu*) advice="try apt-get install linux-modules-extra-$(uname -r)" ;;
+		*debian*cloud*) advice="the cloud kernel has none; install linux-image-amd64 and boot it" ;;
+		*fedora* | *rhel*) advice="try dnf install kernel-modules-extra-$(uname -r)" ;;
+		*) advice="this kernel ($(uname -r)) was made without it, or this is a container" ;;
+		esac
+		die 1 "no kernel module rdma_rxe: $advice. The VM needs none: testenv/testenv.sh shell"
+	fi
+	if [ ! -e /sys/class/infiniband/rxe0 ]; then
+		# Where there is a way to other machines, their programs can be reached
+		# too. Else an interface that leads nowhere will do for both sides here.
+		[ -n "$netdev" ] ||
+			netdev=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
+		if [ -z "$netdev" ]; then
+			netdev=rxe-dummy
+			ip link add $netdev type dummy || exit 1
+			ip address add 10.0.0.1/24 dev $netdev
+			ip link set $netdev up
+		fi
+		rdma link add rxe0 type rxe netdev "$netdev" ||
+			die 1 "no rxe0 on $netdev; for another interface (ip link): testenv.sh rxe-up NETDEV"
+	fi
+	rdma link show rxe0/1
+}
+
+rxe_down() {
+	rxe_root rxe-down
+	[ ! -e /sys/class/infiniband/rxe0 ] || rdma link delete rxe0 || exit 1
+	[ ! -e /sys/class/net/rxe-dummy ] || ip link delete rxe-dummy
+}
+
+case ${1:-} in
+run | shell | keeper) "$@" ;;
+rxe-up) rxe_up "${@:2}" ;;
+rxe-down) rxe_down ;;
+has-device) has_device ;;
+*)
+	sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+	;;
+esac
