@@ -26,9 +26,9 @@ bool method_by_name(const char *name, enum method *method)
     return false;
 }
 
-enum method method_for(const struct layout *l)
+enum method method_for(const struct layout *l, unsigned mtu)
 {
-    return l->block_size >= 4096 ? METHOD_SGL : METHOD_COPY;
+    return l->block_size >= mtu ? METHOD_SGL : METHOD_COPY;
 }
 
 /* ---- what to measure ---- */
@@ -205,6 +205,8 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
             copy[round] = (now() - start) / count;
         }
     }
+    /* A side without a part in the last transfer must not take the CPU meanwhile. */
+    rendezvous_sync(rv, "measured");
     for (int m = 0; m < METHOD_COUNT; m++) {
         result->of[m] = (struct figures){
             .p50 = quantile(latency[m] + lats, all, 0.5),
@@ -239,22 +241,55 @@ static void print_bench_lines(const struct layout *l, const struct options *opt,
             r->of[m].p50 * 1e6, r->of[m].p99 * 1e6, r->of[m].bandwidth * 1e-6);
 }
 
+/* What a scatter/gather list makes of a message on the wire. */
+struct wire {
+    double packets;
+    double extra; /* list elements beyond the first in a packet, over all packets */
+};
+
+static struct wire on_the_wire(const struct layout *l, size_t mtu, size_t max_sge)
+{
+    struct wire w = {0, 0};
+
+    for (size_t block = 0; block < l->block_num; block += max_sge) {
+        size_t blocks = l->block_num - block < max_sge ? l->block_num - block : max_sge;
+        size_t bytes = blocks * l->block_size; /* of this work request */
+        for (size_t at = 0; at < bytes; at += mtu) {
+            size_t last = (at + mtu < bytes ? at + mtu : bytes) - 1;
+            w.packets++;
+            w.extra += (double)(last / l->block_size - at / l->block_size);
+        }
+    }
+    return w;
+}
+
+/* The contiguous message's time, if it went in as many packets as the list does. */
+static double contiguous_part(const struct bench_side *side, const struct layout *l,
+                              const struct point_result *r, struct wire w)
+{
+    double packets = (double)((l->bytes + side->mtu - 1) / side->mtu);
+
+    return r->of[METHOD_CONTIG].p50 * w.packets / packets;
+}
+
 /*
- * The model, one message in flight: T_copy = T_pack + T_contig, T_sgl = T_contig + n * c
- * for n blocks. c, what one more list element costs, is the least-squares fit of
- * T_sgl - T_contig over the sweep of block sizes.
+ * The model, one message in flight: T_copy = T_pack + T_contig, and T_sgl = T_contig + c
+ * for every list element that isn't the first in its packet. c is the least-squares fit
+ * over the sweep of block sizes.
  */
-static double fit_element_cost(const struct bench_plan *plan,
+static double fit_element_cost(const struct bench_side *side,
+                               const struct bench_plan *plan,
                                const struct point_result *r)
 {
     double sum = 0, squares = 0;
 
     for (size_t i = plan->by_size; i < plan->count; i++) {
-        double n = (double)plan->point[i].block_num;
-        sum += n * (r[i].of[METHOD_SGL].p50 - r[i].of[METHOD_CONTIG].p50);
-        squares += n * n;
+        const struct layout *l = &plan->point[i];
+        struct wire w = on_the_wire(l, side->mtu, side->max_sge);
+        sum += w.extra * (r[i].of[METHOD_SGL].p50 - contiguous_part(side, l, &r[i], w));
+        squares += w.extra * w.extra;
     }
-    return sum / squares;
+    return squares > 0 ? sum / squares : 0;
 }
 
 static double measured_speedup(const struct point_result *r)
@@ -262,12 +297,13 @@ static double measured_speedup(const struct point_result *r)
     return r->of[METHOD_COPY].p50 / r->of[METHOD_SGL].p50;
 }
 
-static double predicted_speedup(const struct layout *l, const struct point_result *r,
-                                double element)
+static double predicted_speedup(const struct bench_side *side, const struct layout *l,
+                                const struct point_result *r, double element)
 {
-    double contig = r->of[METHOD_CONTIG].p50;
+    struct wire w = on_the_wire(l, side->mtu, side->max_sge);
 
-    return (contig + r->copy) / (contig + (double)l->block_num * element);
+    return (r->of[METHOD_CONTIG].p50 + r->copy) /
+           (contiguous_part(side, l, r, w) + w.extra * element);
 }
 
 /* The block size where speedup[] crosses 1 from below for the last time, between two
@@ -291,7 +327,7 @@ static void print_table(const struct bench_plan *plan, const struct point_result
     printf("\n%8s %7s %8s |%8s%8s%8s%8s%8s |%8s |%9s%10s\n", "block", "blocks", "bytes",
            "sgl", "copy", "each", "auto", "contig", "copying", "measured", "predicted");
     printf("%8s %7s %8s |%40s |%8s |%19s\n", "bytes", "", "",
-           "MB/s with --depth messages in flight ", "MB/s", "sgl/copy, one in flight");
+           "MB/s with --depth messages in flight ", "MB/s", "copy/sgl, one in flight");
     for (size_t i = 0; i < plan->count; i++) {
         const struct layout *l = &plan->point[i];
         if (i == plan->by_size)
@@ -330,27 +366,27 @@ static void write_csv(const struct options *opt, const char *sample,
         die(errno, "cannot write %s", opt->csv);
 }
 
-static void report(const char *sample, const struct options *opt,
+static void report(const struct bench_side *side, const struct options *opt,
                    const struct bench_plan *plan, const struct point_result *r)
 {
-    const double element = fit_element_cost(plan, r);
+    const double element = fit_element_cost(side, plan, r);
     double measured[MAX_POINTS], predicted[MAX_POINTS];
 
     for (size_t i = 0; i < plan->count; i++) {
         measured[i] = measured_speedup(&r[i]);
-        predicted[i] = predicted_speedup(&plan->point[i], &r[i], element);
+        predicted[i] = predicted_speedup(side, &plan->point[i], &r[i], element);
     }
-    printf("\n%s, clock: %s time, %u rounds, medians\n", sample, clock_name(),
-           opt->iters);
+    printf("\n%s, clock: %s time, path MTU %u, %u rounds, medians\n", side->name,
+           clock_name(), side->mtu, opt->iters);
     print_table(plan, r, measured, predicted);
-    printf(
-        "\none more list element costs %.3f us; zero-copy beats copying from blocks of\n"
-        "%.0f bytes on (predicted: %.0f)\n",
-        element * 1e6, crossover(plan, measured), crossover(plan, predicted));
+    printf("\nA list element that isn't the first in its packet costs %.3f us. Zero-copy "
+           "beats\n"
+           "copying from blocks of %.0f bytes on; the model says from %.0f on.\n",
+           element * 1e6, crossover(plan, measured), crossover(plan, predicted));
     printf("MODEL element_us=%.3f crossover_measured=%.0f crossover_predicted=%.0f\n",
            element * 1e6, crossover(plan, measured), crossover(plan, predicted));
     if (opt->csv)
-        write_csv(opt, sample, plan, r, measured, predicted);
+        write_csv(opt, side->name, plan, r, measured, predicted);
 }
 
 bool bench(const struct bench_side *side, struct rendezvous *rv,
@@ -372,6 +408,6 @@ bool bench(const struct bench_side *side, struct rendezvous *rv,
     if (client && isatty(STDERR_FILENO))
         fprintf(stderr, "\r%30s\r", "");
     if (client)
-        report(side->name, opt, plan, result);
+        report(side, opt, plan, result);
     return pass;
 }

@@ -27,8 +27,13 @@ enum method {
 /* "sgl", "copy", "each" or "auto" to its number; false for any other name. */
 bool method_by_name(const char *name, enum method *method);
 
-/* What METHOD_AUTO takes for a layout: sgl or copy. The rule stands in bench.c. */
-enum method method_for(const struct layout *l);
+/*
+ * What METHOD_AUTO takes for a layout: sgl where a block fills at least a packet of mtu
+ * bytes, copy where it is smaller. A list element is charged for where it adds to a
+ * packet; a packet of one block costs what a packet of a contiguous message does, and the
+ * copy is saved. The measurements put the crossover there, too.
+ */
+enum method method_for(const struct layout *l, unsigned mtu);
 
 /* Points to measure: message sizes at one block size, then block sizes at one message
  * size. */
@@ -56,6 +61,8 @@ unsigned bench_depth(const struct layout *l, unsigned depth);
 struct bench_side {
     void *ctx;
     const char *name; /* of the sample */
+    unsigned mtu;     /* path MTU, bytes */
+    unsigned max_sge; /* SGEs in a work request of METHOD_SGL */
     /* Lays out memory for one verified message. */
     void (*prepare)(void *ctx, const struct layout *l, enum method method);
     /* Called before the peer may start: posts what has to stand by then. */

@@ -225,7 +225,14 @@ void parse_options(struct options *opt, const char *sample, const char *workload
     opt->timeout = 30;
 
     opterr = 0; /* our own words, and the RESULT line after them */
-    for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
+    for (int c, index = -1; (c = getopt_long(argc, argv, shorts, longs, &index)) != -1;
+         index = -1) {
+        /* getopt takes any beginning of a name: --size would be --sizes where that is
+         * the only one. Whole names alone are clear. */
+        const char *word =
+            argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1];
+        if (index >= 0 && strcspn(word + 2, "=") != strlen(longs[index].name))
+            die_usage("unknown option '%s'", word);
         if (c == 'h') {
             print_help(argv[0], workload);
             exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -237,7 +244,7 @@ void parse_options(struct options *opt, const char *sample, const char *workload
         if (c == '?' && optopt)
             die_usage("unknown option '-%c'", optopt);
         if (c == '?')
-            die_usage("unknown or ambiguous option '%s'", argv[optind - 1]);
+            die_usage("unknown option '%s'", argv[optind - 1]);
         if (strchr(workload, c))
             workload_given = argv[optind - 1];
         set_option(opt, c, optarg);

@@ -50,12 +50,12 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
           "ibv_modify_qp to RTR");
 }
 
-void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic)
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_timeout)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
         .sq_psn = psn,
-        .timeout = 16,
+        .timeout = ack_timeout,
         .retry_cnt = 7,
         .rnr_retry = 6,
         .max_rd_atomic = rd_atomic,

@@ -18,6 +18,8 @@
 #   TESTENV_LIMIT=300    seconds for run (8 hours for shell)
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
+#   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
+#                        4 ns each, so that measurements repeat on any machine
 #   KERNEL, KERNEL_DEB   the VM's kernel, see kernel.sh
 #
 # Exit status: CMD's; 77 no device to be had, 124 over the limit, 125 VM failed.
@@ -44,7 +46,7 @@ has_device() {
 	done
 	return 1
 }
-native() { [ "${TESTENV:-}" != vm ] && has_device; }
+native() { [ "${TESTENV:-}" != vm ] && [ "${TESTENV_CLOCK:-}" != virtual ] && has_device; }
 
 # Waits 0.1 s without a process for it: nothing is ever written to this pipe.
 exec {tick}<> <(:)
@@ -92,7 +94,7 @@ script() {
 	local name
 	# shellcheck disable=SC2016 # the guest's PATH
 	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH"' "$PWD"
-	for name in ${TESTENV_PASS:-}; do
+	for name in ${TESTENV_PASS:-} TESTENV_CLOCK; do
 		[ -z "${!name+set}" ] || printf ' %q' "$name=${!name}"
 	done
 	printf ' %q' "$@"
@@ -101,15 +103,19 @@ script() {
 # qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it.
 qemu_start() {
 	local cpu=max share=local,security_model=none,multidevs=remap results=()
+	local accel=$1 cpus=(-smp 2)
 	[ "$1" != kvm ] || cpu=host
+	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
+		accel=tcg,thread=single cpus=(-smp 1 -icount shift=2)
+	fi
 	if [ -d "$root/results" ]; then
 		printf %s "$root/results" >"$dir/results"
 		results=(-fsdev "$share,id=results,path=${root//,/,,}/results"
 			-device "virtio-9p-pci,fsdev=results,mount_tag=results")
 	fi
-	tied qemu-system-x86_64 -accel "$1" -cpu "$cpu" "${@:2}" \
+	tied qemu-system-x86_64 -accel "$accel" -cpu "$cpu" "${cpus[@]}" "${@:2}" \
 		-nodefaults -no-user-config -display none -no-reboot \
-		-machine pc -smp 2 -m "${TESTENV_MEMORY:-1024}" \
+		-machine pc -m "${TESTENV_MEMORY:-1024}" \
 		-kernel "$kernel/vmlinux" -initrd "$kernel/initramfs" \
 		-append 'console=ttyS0 quiet panic=-1' \
 		-chardev "file,id=console,path=${dir//,/,,}/console" -serial chardev:console \
@@ -127,7 +133,7 @@ qemu_start() {
 start() {
 	local answer
 	answer="$(uname -nr) $(basename "${kernel%-*}")"
-	if [ ! -w /dev/kvm ] || grep -qsFx "$answer" "$cache/no-kvm"; then
+	if [ "${TESTENV_CLOCK:-}" = virtual ] || [ ! -w /dev/kvm ] || grep -qsFx "$answer" "$cache/no-kvm"; then
 		qemu_start tcg "$@"
 		return
 	fi

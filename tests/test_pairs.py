@@ -2,6 +2,7 @@
 """Every sample as a pair of processes on a real RDMA device."""
 import itertools
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -172,7 +173,88 @@ class Rights(PairTest):
             got = [line for line in client.out.splitlines() if line.startswith("<- hello")][0]
             self.assertIn(" addr=0x0000000000000000 rkey=0x00000000 len=0 ", sent)
             lends = "rkey=0x00000000" not in got
-            self.assertEqual(lends, sample != "02_send_recv", got)
+            self.assertEqual(lends, sample not in ("02_send_recv", "07_gssr"), got)
+
+
+LAYOUTS = {  # what is special about it: block_size, block_num, stride
+    "one block": (4096, 1, 4096),
+    "one byte": (1, 1, 1),
+    "exactly max_sge blocks": (100, 32, 133),
+    "one more than max_sge": (100, 33, 133),
+    "no gaps": (512, 70, 512),
+    "gaps of one byte": (1023, 65, 1024),
+    "1-byte blocks": (1, 1000, 3),
+    "thousands of blocks": (24, 5000, 40),
+    "more work requests than the queue has": (3, 40000, 5),
+    "few large blocks": (300001, 3, 400000),
+}
+
+
+class Layouts(PairTest):
+    def moved(self, sample, method, layout, *more):
+        block_size, block_num, stride = layout
+        server, client = self.passes(
+            sample, "--method", method, "--block-size", str(block_size), "--block-num",
+            str(block_num), "--stride", str(stride), *more)
+        size = block_size * block_num
+        line = (f"LAYOUT block_size={block_size} block_num={block_num} stride={stride} "
+                f"bytes={size} seed=")
+        self.assertIn(line, server.out)
+        self.assertIn(line, client.out)
+        self.assertEqual(client.result["bytes"], str(size))
+        return client
+
+    def every_method(self, sample):
+        for (name, layout), method in itertools.product(LAYOUTS.items(),
+                                                        ("sgl", "copy", "each", "auto")):
+            with self.subTest(layout=name, method=method):
+                client = self.moved(sample, method, layout)
+                wrs = int(re.search(r": (\d+) work requests", client.out)[1])
+                if method == "sgl":
+                    self.assertEqual(wrs, -(-layout[1] // 32), client)
+                elif method == "each":
+                    self.assertEqual(wrs, layout[1], client)
+                elif method == "copy":
+                    self.assertEqual(wrs, 1, client)
+                if layout[0] * layout[1] < 20000:
+                    self.assertEqual(client.result["digest"],
+                                     f"{fnv1a(pattern(layout[0] * layout[1], 1)):016x}")
+
+    def test_05_every_method_by_every_layout(self):
+        self.every_method("05_gather_write")
+
+    def test_06_every_method_by_every_layout(self):
+        self.every_method("06_scatter_read")
+
+    def test_07_every_method_by_every_layout(self):
+        self.every_method("07_gssr")
+
+    def test_largest_that_the_limit_allows(self):
+        for sample, method in itertools.product(SAMPLES[4:], ("sgl", "copy")):
+            with self.subTest(sample=sample, method=method):
+                self.moved(sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "-t", "100")
+
+    def test_students_layout_and_many_messages(self):
+        for sample in SAMPLES[4:]:
+            _, client = self.passes(sample, "--student", "alice", "-n", "5")
+            self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ",
+                          client.out)
+
+    def test_bench_verifies_and_reports_every_point(self):
+        csv = f"/tmp/bench-{os.getpid()}.csv"
+        for sample in SAMPLES[4:]:
+            _, client = self.passes(sample, "--bench", "--iters", "1", "--sizes", "4K,16K",
+                                    "--depth", "4", "--csv", csv, "-t", "100")
+            lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]
+            self.assertEqual(len(lines), 5 * (2 + 11), client)
+            for line in lines:
+                self.assertRegex(
+                    line, r"^BENCH method=(sgl|copy|each|auto|contig) block_size=\d+ "
+                    r"block_num=\d+ stride=\d+ bytes=\d+ iters=\d+ depth=\d+ clock=\w+ "
+                    r"lat_p50_us=\d+\.\d+ lat_p99_us=\d+\.\d+ bw_MBps=\d+\.\d+$")
+            with open(csv, encoding="ascii") as file:
+                self.assertEqual(len(file.readlines()), 1 + len(lines))
+            os.remove(csv)
 
 
 class WrongPairs(PairTest):
@@ -209,9 +291,9 @@ class BadEnvironment(PairTest):
     def test_gid_index_empty_or_out_of_range(self):
         for index in ("200", "1024", "65535"):
             with self.subTest(index=index):
-                server, client = self.start_pair("03_read", "-g", index, server_args=["-t", "3"])
+                server, client = self.start_pair("03_read", "-g", index, server_args=["-t", "2"])
                 self.check_failed(end(client), "03_read", "client", f"GID index {index}")
-                self.check_failed(end(server), "03_read", "server", "no client came in 3 s")
+                self.check_failed(end(server), "03_read", "server", "no client came in 2 s")
 
     def test_mtu_above_the_ports(self):
         self.check_failed(run("03_read", "-m", "4096", "localhost"), "03_read", "client",
@@ -398,6 +480,36 @@ class BadPeers(PairTest):
         self.assertIn("a client went away after 0 bytes of its line", server.err)
         server.err = ""
         self.both_pass("03_read", server, client)
+
+    def test_server_refuses_layouts_that_cannot_be(self):
+        good = GOOD_LINE[:-1].replace(b"03_read", b"05_gather_write") + (
+            b" block_size=64 block_num=64 stride=128 method=sgl max_sge=32 rd_atomic=0"
+            b" depth=0 sizes=none\n")
+        port = next(ports)
+        server = start("05_gather_write", "-p", str(port), "-t", "60")
+        for old, new, reason in (
+            (b"stride=128", b"stride=63", b"stride is below block_size"),
+            (b"block_num=64", b"block_num=0", b"must not be 0"),
+            (b"block_size=64", b"block_size=0", b"must not be 0"),
+            (b"stride=128", b"stride=18446744073709551615", b"above 64 MiB"),
+            (b"block_num=64", b"block_num=4503599627370498", b"above 64 MiB"),
+            (b"size=4096", b"size=4095", b"size is not block_size * block_num"),
+            (b"method=sgl", b"method=magic", b"field method is not"),
+            (b"max_sge=32", b"max_sge=0", b"field max_sge is"),
+            (b"depth=0", b"depth=65", b"field depth is"),
+            (b"depth=0", b"depth=1", b"a list of numbers"),
+            (b"depth=0 sizes=none", b"depth=1 sizes=4K,64M", b"above 64 MiB"),
+            (b" stride=128", b"", b"field stride is missing"),
+        ):
+            with self.subTest(new=new), self.connect(port) as connection:
+                connection.sendall(good.replace(old, new, 1))
+                answer = self.answer(connection)
+                self.assertRegex(answer, b'^hello-verbs/1 error="[^"]+"\n$')
+                self.assertIn(reason, answer)
+        client = run("05_gather_write", "-p", str(port), "127.0.0.1")
+        server = end(server)
+        server.err = ""
+        self.both_pass("05_gather_write", server, client)
 
     def test_server_gives_up_on_a_half_line_and_goes_on(self):
         port = next(ports)

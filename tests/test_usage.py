@@ -10,8 +10,13 @@ WORKLOAD = {
     "02_send_recv": "snS",
     "03_read": "snS",
     "04_atomic": "nS",
+    "05_gather_write": "BNTISxnkzDc",
+    "06_scatter_read": "BNTISxnkzDc",
+    "07_gssr": "BNTISxnkzDc",
 }
-LONG = {"s": "size", "n": "iters", "S": "seed", "M": "message"}
+LONG = {"s": "size", "n": "iters", "S": "seed", "M": "message", "B": "block-size",
+        "N": "block-num", "T": "stride", "I": "student", "x": "method", "k": "bench",
+        "z": "sizes", "D": "depth", "c": "csv"}
 
 
 class Usage(SampleTest):
@@ -29,13 +34,15 @@ class Usage(SampleTest):
                     self.assertIn(f"  -{letter}, --", side.out)
                 for letter in LONG:
                     if letter not in WORKLOAD[sample]:
-                        self.assertNotIn(f"--{LONG[letter]}", side.out)
+                        self.assertNotRegex(side.out, f"--{LONG[letter]}[= ]")
                 self.assertIn("77 no usable RDMA device", side.out)
                 self.assertEqual(run(sample, "-h").out, side.out)
 
     def test_unknown_option(self):
         self.each(["-Z"], "unknown option '-Z'")
-        self.each(["--zzz"], "unknown or ambiguous option '--zzz'")
+        self.each(["--zzz"], "unknown option '--zzz'")
+        self.each(["--verb"], "unknown option '--verb'")
+        self.each(["--por", "1"], "unknown option '--por'")
         self.each(["--zzz=1"], "unknown")
 
     def test_workload_options_of_other_samples_are_unknown(self):
@@ -43,7 +50,8 @@ class Usage(SampleTest):
             for letter in LONG:
                 if letter not in WORKLOAD[sample]:
                     self.each([f"-{letter}", "1", "h"], "unknown option", samples=[sample])
-                    self.each([f"--{LONG[letter]}=1", "h"], "unknown", samples=[sample])
+                    self.each([f"--{LONG[letter]}=1", "h"], "unknown|takes no value",
+                              samples=[sample])
 
     def test_missing_and_superfluous_values(self):
         self.each(["-p"], "option '-p' needs a value")
@@ -68,6 +76,28 @@ class Usage(SampleTest):
         for value in ("0", "1000001", "x"):
             self.each(["-n", value, "h"], "--iters: ", samples=SAMPLES[1:])
         self.each(["-M", "", "h"], "--message: ", samples=["01_hello_write"])
+
+    def test_layouts_that_cannot_be(self):
+        for args, reason in (
+            (["-B", "0"], "must not be 0"),
+            (["-N", "0"], "must not be 0"),
+            (["-T", "0"], "--stride: '0' is not a number"),
+            (["-B", "8", "-T", "7"], "stride is below block_size"),
+            (["-B", "18446744073709551615", "-N", "1"], "above 64 MiB"),
+            (["-B", "4096", "-N", "4503599627370498", "-T", "4096"], "above 64 MiB"),
+            (["-B", "1", "-N", "2", "-T", "64M"], "above 64 MiB"),
+            (["-x", "magic"], "'magic' is not sgl, copy, each or auto"),
+            (["-x", "contig"], "'contig' is not sgl, copy, each or auto"),
+            (["-I", ""], "the ID is empty"),
+            (["-k", "-z", "4K,,8K"], "--sizes: "),
+            (["-k", "-z", "0"], "--sizes: "),
+            (["-k", "-z", "4K,65M"], "--sizes: "),
+            (["-k", "-z", "4K" + ",4K" * 40], "--sizes: "),
+            (["-k", "-n", "1001"], "more than 1000 rounds"),
+            (["-D", "0"], "--depth: "),
+            (["-D", "65"], "--depth: "),
+        ):
+            self.each(args + ["h"], reason, role="(client|server)", samples=SAMPLES[4:])
 
     def test_workload_given_to_the_server(self):
         for sample in SAMPLES:
