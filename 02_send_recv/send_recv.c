@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
-    qp_to_rts(qp, mine.psn, 0);
+    qp_to_rts(qp, mine.psn, 0, ACK_TIMEOUT);
 
     /* 7. The verbs. A receive says where the next message may land. The message has to
      * fit: a longer one is local length error here, remote invalid request error there.

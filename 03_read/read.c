@@ -89,7 +89,7 @@ int main(int argc, char **argv)
      *     than the other side's max_dest_rd_atomic. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, client ? 0 : 1 /* max_dest_rd_atomic */);
-    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */);
+    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verb: the SGE is where the data goes, the work request where it comes from.

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
      * at a time, the client has one under way (03_read explains the two numbers). */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_ATOMIC);
     qp_to_rtr(qp, &port, &peer, client ? 0 : 1 /* max_dest_rd_atomic */);
-    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */);
+    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verbs. Beside the server's word the client keeps a model of it: what each

@@ -41,7 +41,7 @@ struct side {
     struct ibv_sge *sge;    /* one for each block */
     struct ibv_send_wr *wr; /* one for each block, at most */
     uint64_t seed;
-    unsigned timeout;
+    unsigned mtu, timeout; /* path MTU, bytes; seconds */
 };
 
 /*
@@ -135,7 +135,7 @@ static uint32_t post_message(struct side *s, const struct layout *l, enum method
     uint32_t n;
 
     if (method == METHOD_AUTO)
-        method = method_for(l);
+        method = method_for(l, s->mtu);
     if (method == METHOD_COPY)
         layout_pack(l, s->blocks, staging);
     if (method == METHOD_COPY || method == METHOD_CONTIG)
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
     qp_to_rtr(qp, &port, &peer, 0);
-    qp_to_rts(qp, mine.psn, 0);
+    qp_to_rts(qp, mine.psn, 0, opt.bench ? ACK_TIMEOUT_BENCH : ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verb, in post_message; 8. verify every byte and gap, on both sides. */
@@ -295,6 +295,7 @@ int main(int argc, char **argv)
         .sge = calloc(room.block_num, sizeof(struct ibv_sge)),
         .wr = calloc(room.block_num, sizeof(struct ibv_send_wr)),
         .seed = opt.seed,
+        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
         .timeout = opt.timeout,
     };
     if (!side.sge || !side.wr)
@@ -316,6 +317,8 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "05_gather_write",
             .ctx = &side,
+            .mtu = side.mtu,
+            .max_sge = side.max_sge,
             .prepare = prepare,
             .transfer = client ? transfer : NULL,
             .verify = verify,

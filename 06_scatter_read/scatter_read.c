@@ -49,8 +49,8 @@ struct side {
     struct ibv_sge *sge;    /* one for each block */
     struct ibv_send_wr *wr; /* one for each block, at most */
     uint64_t seed;
-    unsigned timeout;
-    enum method method; /* of the message to verify */
+    unsigned mtu, timeout; /* path MTU, bytes; seconds */
+    enum method method;    /* of the message to verify */
 };
 
 /*
@@ -159,7 +159,7 @@ static void transfer(void *ctx, const struct layout *l, enum method method,
     double start = now();
 
     if (method == METHOD_AUTO)
-        method = method_for(l);
+        method = method_for(l, s->mtu);
     for (unsigned i = 0; i < count + depth; i++) {
         char *staging = s->contig + (i % depth) * l->bytes;
         if (i >=
@@ -298,7 +298,8 @@ int main(int argc, char **argv)
         smaller(smaller(READS, device.max_qp_init_rd_atom), (int)peer.rd_atomic);
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, client ? 0 : (uint8_t)reads_answered);
-    qp_to_rts(qp, mine.psn, client ? (uint8_t)reads : 0);
+    qp_to_rts(qp, mine.psn, client ? (uint8_t)reads : 0,
+              opt.bench ? ACK_TIMEOUT_BENCH : ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verb, in post_message; 8. verify every byte and gap, on both sides. */
@@ -314,6 +315,7 @@ int main(int argc, char **argv)
         .sge = calloc(room.block_num, sizeof(struct ibv_sge)),
         .wr = calloc(room.block_num, sizeof(struct ibv_send_wr)),
         .seed = opt.seed,
+        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
         .timeout = opt.timeout,
     };
     if (!side.sge || !side.wr)
@@ -335,6 +337,8 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "06_scatter_read",
             .ctx = &side,
+            .mtu = side.mtu,
+            .max_sge = side.max_sge,
             .prepare = prepare,
             .transfer = client ? transfer : NULL,
             .verify = verify,

@@ -48,8 +48,8 @@ struct side {
     uint32_t next_wr;        /* and which of its work requests */
     struct ibv_sge *sge;
     uint64_t seed;
-    unsigned timeout;
-    enum method method; /* of the message to verify */
+    unsigned mtu, timeout; /* path MTU, bytes; seconds */
+    enum method method;    /* of the message to verify */
 };
 
 /* How many work requests a message is: one, or as many as its list needs. */
@@ -179,7 +179,7 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
     uint64_t last_of[MAX_DEPTH] = {0}; /* a staging buffer's last work request */
 
     if (method == METHOD_AUTO)
-        method = method_for(l);
+        method = method_for(l, s->mtu);
     const uint32_t total = wr_count(s, l, method);
     for (unsigned i = 0; i < count; i++) {
         char *staging = s->contig + (i % depth) * l->bytes;
@@ -230,7 +230,7 @@ static void expect_messages(void *ctx, const struct layout *l, enum method metho
     struct side *s = ctx;
 
     if (method == METHOD_AUTO)
-        method = method_for(l);
+        method = method_for(l, s->mtu);
     s->next_message = 0;
     s->next_wr = 0;
     post_ahead(s, l, method, smaller(count, depth), depth);
@@ -261,7 +261,7 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
 
     (void)latency;
     if (method == METHOD_AUTO)
-        method = method_for(l);
+        method = method_for(l, s->mtu);
     const uint32_t total = wr_count(s, l, method);
     uint64_t told = s->used;
     for (unsigned i = 0; i < count; i++) {
@@ -394,7 +394,7 @@ int main(int argc, char **argv)
      * those for messages are posted before each transfer. */
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
-    qp_to_rts(qp, mine.psn, 0);
+    qp_to_rts(qp, mine.psn, 0, opt.bench ? ACK_TIMEOUT_BENCH : ACK_TIMEOUT);
     struct side side = {
         .client = client,
         .qp = qp,
@@ -405,6 +405,7 @@ int main(int argc, char **argv)
         .max_sge = smaller(mine.max_sge, peer.max_sge),
         .sge = calloc((size_t)PART * mine.max_sge, sizeof(struct ibv_sge)),
         .seed = opt.seed,
+        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
         .timeout = opt.timeout,
     };
     if (!side.sge)
@@ -432,6 +433,8 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "07_gssr",
             .ctx = &side,
+            .mtu = side.mtu,
+            .max_sge = side.max_sge,
             .prepare = prepare,
             .expect = client ? NULL : expect_messages,
             .transfer = client ? send_messages : receive_messages,
