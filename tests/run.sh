@@ -41,7 +41,7 @@ fresh_copy() {
 		xargs -0 cp --parents -t "$out/copy"
 }
 
-builds_alone() { # by make and by the gcc line in its head comment, without a warning
+builds_alone() ( # by make and by the gcc line in its head comment, without a warning
 	local sample=$1 program line
 	fresh_copy
 	program=$(sed -n 's/^SAMPLE = //p' "$sample/Makefile")
@@ -52,7 +52,7 @@ builds_alone() { # by make and by the gcc line in its head comment, without a wa
 	line=$(sed -n 's/^ \*   \(gcc .*\)/\1/p' "$program.c")
 	[ -z "$(bash -c "$line -Wall" 2>&1 | tee /dev/stderr)" ] || return
 	./"$program" --help
-}
+)
 
 leaves_nothing_untracked() {
 	make -s || return
