@@ -4,6 +4,10 @@ SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
 
+# Virtual time repeats to a fraction of a per cent: few rounds do.
+CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
+ROUNDS := $(if $(REAL),11,2)
+
 all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 
 $(SAMPLES):
@@ -20,6 +24,18 @@ demo: deps ## install what is missing, run every pair on Soft-RoCE, show both si
 shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
 	@testenv/testenv.sh shell
 
+bench: deps ## measure 05 to 07 in virtual time; figures under results/ (REAL=1: in real time)
+	@testenv/deps.sh vm bench
+	@$(MAKE) --no-print-directory -s all
+	@mkdir -p results
+	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh --iters=$(ROUNDS)
+	@bench/plot.sh
+
+bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time)
+	@testenv/deps.sh vm bench
+	@$(MAKE) --no-print-directory -s all
+	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
+
 test: ## install what is missing, run all tests
 	@testenv/deps.sh build vm test
 	@tests/run.sh
@@ -35,6 +51,6 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-9s %s\n" "$$t" "$$d"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-11s %s\n" "$$t" "$$d"; done
 
-.PHONY: all deps demo shell test rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo shell test rxe-up rxe-down clean help $(SAMPLES)

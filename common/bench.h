@@ -75,8 +75,8 @@ struct bench_side {
                      unsigned count, unsigned depth, double *latency);
     /* Is the last message right, every byte and every gap? */
     bool (*verify)(void *ctx, const struct layout *l);
-    /* The CPU's copying of one message, by itself. */
-    void (*copy)(void *ctx, const struct layout *l);
+    int copies; /* that the CPUs make of a message in METHOD_COPY: pack, unpack, or both
+                 */
 };
 
 /* Room for every message of a plan, with so many in flight. */

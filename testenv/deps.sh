@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, test
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, test
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;
@@ -28,9 +28,10 @@ vm    xz                               xz-utils          xz                   xz
 vm    zstd                             zstd              zstd                 zstd             zstd
 vm    setpriv                          util-linux        util-linux           util-linux       util-linux
 vm    package-lists                    -                 -                    -                -
+bench gnuplot                          gnuplot-nox       gnuplot              gnuplot          gnuplot
+bench ib_write_bw                      perftest          perftest             perftest         perftest
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  clang                            clang             clang                clang            clang
-test  /usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.asan*:/usr/lib*/clang/*/lib/*/libclang_rt.asan* libclang-rt-dev compiler-rt clang compiler-rt
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
@@ -71,7 +72,7 @@ fi
 
 missing='' packages=''
 for wanted; do
-	case $wanted in build | vm | test) ;; *) echo "deps.sh: no group $wanted: build, vm, test" >&2 && exit 2 ;; esac
+	case $wanted in build | vm | bench | test) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, test" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
 		{ [ "$group" = "$wanted" ] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"

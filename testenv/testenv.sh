@@ -55,7 +55,7 @@ pause() { read -rt 0.1 -u "$tick"; }
 # What this script starts dies with it, be it by kill -9.
 tied() { exec setpriv --pdeathsig KILL "$@"; }
 alive() { kill -0 "$1" 2>/dev/null; }
-kill_vm() { { kill -9 "$qemu" && wait "$qemu"; } 2>/dev/null; } # bash would report it
+kill_vm() { { kill -9 "$qemu"; wait "$qemu"; } 2>/dev/null; } # bash would report it
 
 clean_up() {
 	exec 2>/dev/null # as in kill_vm
@@ -138,7 +138,7 @@ start() {
 		return
 	fi
 	qemu_start kvm "$@"
-	wait_alive 10 && return
+	wait_alive 10 2>/dev/null && return # as in kill_vm
 	kill_vm
 	qemu_start tcg "$@"
 	wait_alive 60 || return

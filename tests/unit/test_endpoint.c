@@ -76,9 +76,35 @@ static void the_longest_line_fits(void **state)
 
     (void)state;
     memset(&ep, 0xff, sizeof(ep));
-    memset(ep.sample, 'x', sizeof(ep.sample) - 1);
-    ep.sample[sizeof(ep.sample) - 1] = '\0';
-    assert_true(format_endpoint(&ep, line) < LINE_SIZE / 2);
+    snprintf(ep.sample, sizeof(ep.sample), "07%0*d", (int)sizeof(ep.sample) - 3, 0);
+    snprintf(ep.method, sizeof(ep.method), "%0*d", (int)sizeof(ep.method) - 1, 0);
+    snprintf(ep.sizes, sizeof(ep.sizes), "%0*d", (int)sizeof(ep.sizes) - 1, 0);
+    size_t len = format_endpoint(&ep, line);
+    assert_true(len > 500 && len < LINE_SIZE);
+    assert_int_equal(line[len - 1], '\n');
+}
+
+static void samples_with_a_layout_have_its_fields_too(void **state)
+{
+    static const char layout[] = " block_size=64 block_num=128 stride=100 method=auto "
+                                 "max_sge=30 rd_atomic=16 depth=4 sizes=4K,64K";
+    char line[LINE_SIZE], again[LINE_SIZE];
+    struct endpoint ep;
+
+    (void)state;
+    snprintf(line, sizeof(line), "%s%s", with("03_read", "06_scatter_read"), layout);
+    assert_null(parse_endpoint(line, strlen(line), "06_scatter_read", &ep));
+    assert_int_equal(ep.block_size, 64);
+    assert_int_equal(ep.stride, 100);
+    assert_string_equal(ep.method, "auto");
+    assert_string_equal(ep.sizes, "4K,64K");
+    size_t len = format_endpoint(&ep, again);
+    assert_int_equal(len, strlen(line) + 1);
+    assert_memory_equal(again, line, len - 1);
+    /* the others neither want them nor send them */
+    assert_null(parse(with("digest", "block_size=0 stride=0 digest")));
+    assert_non_null(
+        parse_endpoint(line, strlen(line) - strlen(layout), "06_scatter_read", &ep));
 }
 
 static void order_and_unknown_fields_do_not_matter(void **state)
@@ -200,6 +226,7 @@ int main(void)
         cmocka_unit_test(a_good_line_is_read_whole),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(the_longest_line_fits),
+        cmocka_unit_test(samples_with_a_layout_have_its_fields_too),
         cmocka_unit_test(order_and_unknown_fields_do_not_matter),
         cmocka_unit_test(each_field_is_needed_once),
         cmocka_unit_test(malformed_lines_are_refused),
