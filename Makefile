@@ -22,6 +22,7 @@ demo: deps ## install what is missing, run every pair on Soft-RoCE, show both si
 	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
 
 shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
+	@mkdir -p results
 	@testenv/testenv.sh shell
 
 bench: deps ## measure 05 to 07 in virtual time; figures under results/ (REAL=1: in real time)

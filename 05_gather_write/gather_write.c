@@ -45,20 +45,22 @@ struct side {
 };
 
 /*
- * The scatter/gather list: an SGE for each block, cut into work requests of at most
- * per_wr SGEs, since a device takes no more at a time. A WRITE gathers its list into one
- * piece at the far end: the next work request's piece goes right behind it. (Nothing
- * scatters over there: a WRITE has one remote address.) Returns how many work requests.
+ * The scatter/gather list: an SGE for each block of memory at base, cut into work
+ * requests of at most per_wr SGEs, since a device takes no more at a time. A WRITE
+ * gathers its list into one piece at the far end: the next work request's piece goes
+ * right behind it. (Nothing scatters over there: a WRITE has one remote address.) Returns
+ * how many work requests.
  */
-static uint32_t build_gather_list(struct side *s, const struct layout *l, uint32_t per_wr)
+static uint32_t build_gather_list(struct side *s, const struct layout *l,
+                                  const char *base, uint32_t lkey, uint32_t per_wr)
 {
     uint32_t n = 0;
 
     for (size_t i = 0; i < l->block_num; i++) {
         s->sge[i] = (struct ibv_sge){
-            .addr = (uintptr_t)s->blocks + i * l->stride,
+            .addr = (uintptr_t)base + i * l->stride,
             .length = (uint32_t)l->block_size,
-            .lkey = s->blocks_mr->lkey,
+            .lkey = lkey,
         };
         if (i % per_wr != 0) {
             s->wr[n - 1].num_sge++;
@@ -73,23 +75,6 @@ static uint32_t build_gather_list(struct side *s, const struct layout *l, uint32
         };
     }
     return n;
-}
-
-/* The list of a message that is contiguous already: one SGE, one work request. */
-static uint32_t build_contiguous(struct side *s, const struct layout *l, const char *from)
-{
-    s->sge[0] = (struct ibv_sge){
-        .addr = (uintptr_t)from,
-        .length = (uint32_t)l->bytes,
-        .lkey = s->contig_mr->lkey,
-    };
-    s->wr[0] = (struct ibv_send_wr){
-        .sg_list = &s->sge[0],
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .wr.rdma = {.remote_addr = s->remote_addr, .rkey = s->rkey},
-    };
-    return 1;
 }
 
 /* Waits until so many work requests are done. Only the last of each post is signalled;
@@ -128,10 +113,12 @@ static void post_chain(struct side *s, uint32_t n)
     }
 }
 
-/* Builds and posts one message; staging is the buffer that may be used to pack it. */
-static uint32_t post_message(struct side *s, const struct layout *l, enum method method,
-                             char *staging)
+/* Builds and posts one message; staging is the buffer that may be used to pack it. A
+ * contiguous message is a list of one block. */
+static void post_message(struct side *s, const struct layout *l, enum method method,
+                         char *staging)
 {
+    const struct layout whole = {.block_size = l->bytes, .block_num = 1};
     uint32_t n;
 
     if (method == METHOD_AUTO)
@@ -139,11 +126,11 @@ static uint32_t post_message(struct side *s, const struct layout *l, enum method
     if (method == METHOD_COPY)
         layout_pack(l, s->blocks, staging);
     if (method == METHOD_COPY || method == METHOD_CONTIG)
-        n = build_contiguous(s, l, staging);
+        n = build_gather_list(s, &whole, staging, s->contig_mr->lkey, 1);
     else
-        n = build_gather_list(s, l, method == METHOD_EACH ? 1 : s->max_sge);
+        n = build_gather_list(s, l, s->blocks, s->blocks_mr->lkey,
+                              method == METHOD_EACH ? 1 : s->max_sge);
     post_chain(s, n);
-    return n;
 }
 
 /* Moves count messages with up to depth in flight, each with its own staging buffer,

@@ -54,21 +54,21 @@ struct side {
 };
 
 /*
- * The scatter/gather list: an SGE for each block, cut into work requests of at most
- * per_wr SGEs, since a device takes no more at a time (for READs some take fewer:
- * max_sge_rd). A READ fetches one remote piece and scatters it over its list; the next
- * work request's piece lies right behind. Returns how many work requests.
+ * The scatter/gather list: an SGE for each block of memory at base, cut into work
+ * requests of at most per_wr SGEs, since a device takes no more at a time (for READs some
+ * take fewer: max_sge_rd). A READ fetches one remote piece and scatters it over its list;
+ * the next work request's piece lies right behind. Returns how many work requests.
  */
 static uint32_t build_scatter_list(struct side *s, const struct layout *l,
-                                   uint32_t per_wr)
+                                   const char *base, uint32_t lkey, uint32_t per_wr)
 {
     uint32_t n = 0;
 
     for (size_t i = 0; i < l->block_num; i++) {
         s->sge[i] = (struct ibv_sge){
-            .addr = (uintptr_t)s->blocks + i * l->stride,
+            .addr = (uintptr_t)base + i * l->stride,
             .length = (uint32_t)l->block_size,
-            .lkey = s->blocks_mr->lkey,
+            .lkey = lkey,
         };
         if (i % per_wr != 0) {
             s->wr[n - 1].num_sge++;
@@ -83,23 +83,6 @@ static uint32_t build_scatter_list(struct side *s, const struct layout *l,
         };
     }
     return n;
-}
-
-/* The list of a message that is to stay contiguous: one SGE, one work request. */
-static uint32_t build_contiguous(struct side *s, const struct layout *l, const char *into)
-{
-    s->sge[0] = (struct ibv_sge){
-        .addr = (uintptr_t)into,
-        .length = (uint32_t)l->bytes,
-        .lkey = s->contig_mr->lkey,
-    };
-    s->wr[0] = (struct ibv_send_wr){
-        .sg_list = &s->sge[0],
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_READ,
-        .wr.rdma = {.remote_addr = s->remote_addr, .rkey = s->rkey},
-    };
-    return 1;
 }
 
 /* Waits until so many work requests are done. Only the last of each post is signalled;
@@ -138,14 +121,20 @@ static void post_chain(struct side *s, uint32_t n)
     }
 }
 
-/* Builds and posts the READs of one message. */
+/* Builds and posts the READs of one message. One that is to stay contiguous is a list of
+ * one block. */
 static void post_message(struct side *s, const struct layout *l, enum method method,
-                         char *staging)
+                         const char *staging)
 {
+    const struct layout whole = {.block_size = l->bytes, .block_num = 1};
+    uint32_t n;
+
     if (method == METHOD_COPY || method == METHOD_CONTIG)
-        post_chain(s, build_contiguous(s, l, staging));
+        n = build_scatter_list(s, &whole, staging, s->contig_mr->lkey, 1);
     else
-        post_chain(s, build_scatter_list(s, l, method == METHOD_EACH ? 1 : s->max_sge));
+        n = build_scatter_list(s, l, s->blocks, s->blocks_mr->lkey,
+                               method == METHOD_EACH ? 1 : s->max_sge);
+    post_chain(s, n);
 }
 
 /* Moves count messages with up to depth in flight, each with its own staging buffer. A

@@ -52,49 +52,53 @@ struct side {
     enum method method;    /* of the message to verify */
 };
 
-/* How many work requests a message is: one, or as many as its list needs. */
-static uint32_t wr_count(const struct side *s, const struct layout *l, enum method method)
-{
-    uint32_t per_wr = method == METHOD_EACH ? 1 : s->max_sge;
+/* Which bytes of which memory a message is: the blocks, or a staging buffer that it is
+ * contiguous in, as a list of one block. per_wr: SGEs in a work request, no more than
+ * both devices take, since a SEND and the receive that it meets hold the same bytes. */
+struct pieces {
+    struct layout layout;
+    const char *base;
+    uint32_t lkey, per_wr;
+    uint32_t wrs; /* work requests in all */
+};
 
-    if (method == METHOD_COPY || method == METHOD_CONTIG)
-        return 1;
-    return (uint32_t)((l->block_num + per_wr - 1) / per_wr);
+static struct pieces pieces_of(const struct side *s, const struct layout *l,
+                               enum method method, unsigned slot)
+{
+    struct pieces p = {.layout = {.block_size = l->bytes, .block_num = 1},
+                       .base = s->contig + slot * l->bytes,
+                       .lkey = s->contig_mr->lkey,
+                       .per_wr = 1};
+
+    if (method != METHOD_COPY && method != METHOD_CONTIG)
+        p = (struct pieces){.layout = *l,
+                            .base = s->blocks,
+                            .lkey = s->blocks_mr->lkey,
+                            .per_wr = method == METHOD_EACH ? 1 : s->max_sge};
+    p.wrs = (uint32_t)((p.layout.block_num + p.per_wr - 1) / p.per_wr);
+    return p;
 }
 
-/*
- * The scatter/gather list of one work request: number wr of a message. For sgl an SGE for
- * each of its blocks, and no more than both devices take in a work request: a SEND and
- * the receive that it meets have to hold the same bytes. Otherwise the one block, or the
- * whole message in a staging buffer. Returns how many SGEs.
- */
-static int build_list(struct side *s, const struct layout *l, enum method method,
-                      uint32_t wr, const char *staging, struct ibv_sge *sge)
+/* The scatter/gather list of work request number wr of a message: an SGE for each of its
+ * blocks. Returns how many. */
+static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge)
 {
-    if (method == METHOD_COPY || method == METHOD_CONTIG) {
-        *sge = (struct ibv_sge){
-            .addr = (uintptr_t)staging,
-            .length = (uint32_t)l->bytes,
-            .lkey = s->contig_mr->lkey,
-        };
-        return 1;
-    }
-    const size_t per_wr = method == METHOD_EACH ? 1 : s->max_sge;
-    int n = 0;
-    for (size_t i = wr * per_wr; i < l->block_num && i < (wr + 1) * per_wr; i++) {
-        sge[n++] = (struct ibv_sge){
-            .addr = (uintptr_t)s->blocks + i * l->stride,
-            .length = (uint32_t)l->block_size,
-            .lkey = s->blocks_mr->lkey,
+    const size_t first = (size_t)wr * p->per_wr;
+    uint32_t n = 0;
+
+    for (; n < p->per_wr && first + n < p->layout.block_num; n++) {
+        sge[n] = (struct ibv_sge){
+            .addr = (uintptr_t)p->base + (first + n) * p->layout.stride,
+            .length = (uint32_t)p->layout.block_size,
+            .lkey = p->lkey,
         };
     }
-    return n;
+    return (int)n;
 }
 
 /* Posts SENDs number first to first + n - 1 of a message as one chain; the last one's
  * completion says how many are done by then. */
-static void post_sends(struct side *s, const struct layout *l, enum method method,
-                       const char *staging, uint32_t first, uint32_t n)
+static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n)
 {
     struct ibv_send_wr wr[PART], *bad_wr;
 
@@ -103,7 +107,7 @@ static void post_sends(struct side *s, const struct layout *l, enum method metho
         wr[i] = (struct ibv_send_wr){
             .wr_id = s->posted + n,
             .sg_list = sge,
-            .num_sge = build_list(s, l, method, first + i, staging, sge),
+            .num_sge = build_list(p, first + i, sge),
             .opcode = IBV_WR_SEND,
             .send_flags = i + 1 == n ? IBV_SEND_SIGNALED : 0,
             .next = i + 1 == n ? NULL : &wr[i + 1],
@@ -114,8 +118,8 @@ static void post_sends(struct side *s, const struct layout *l, enum method metho
 }
 
 /* The same for receives. Each of them completes by itself. */
-static void post_receives(struct side *s, const struct layout *l, enum method method,
-                          const char *staging, uint32_t first, uint32_t n)
+static void post_receives(struct side *s, const struct pieces *p, uint32_t first,
+                          uint32_t n)
 {
     struct ibv_recv_wr wr[PART], *bad_wr;
 
@@ -124,7 +128,7 @@ static void post_receives(struct side *s, const struct layout *l, enum method me
         wr[i] = (struct ibv_recv_wr){
             .wr_id = s->expected + i,
             .sg_list = sge,
-            .num_sge = build_list(s, l, method, first + i, staging, sge),
+            .num_sge = build_list(p, first + i, sge),
             .next = i + 1 == n ? NULL : &wr[i + 1],
         };
     }
@@ -180,18 +184,17 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
 
     if (method == METHOD_AUTO)
         method = method_for(l, s->mtu);
-    const uint32_t total = wr_count(s, l, method);
     for (unsigned i = 0; i < count; i++) {
-        char *staging = s->contig + (i % depth) * l->bytes;
+        const struct pieces p = pieces_of(s, l, method, i % depth);
         wait_until_acked(s, last_of[i % depth]);
         double start = now();
         if (method == METHOD_COPY)
-            layout_pack(l, s->blocks, staging);
-        for (uint32_t first = 0, n; first < total; first += n) {
-            n = smaller(total - first, PART);
+            layout_pack(l, s->blocks, s->contig + (i % depth) * l->bytes);
+        for (uint32_t first = 0, n; first < p.wrs; first += n) {
+            n = smaller(p.wrs - first, PART);
             if (s->posted + n > s->acked + QUEUE_SIZE)
                 wait_until_acked(s, s->posted + n - QUEUE_SIZE);
-            post_sends(s, l, method, staging, first, n);
+            post_sends(s, &p, first, n);
         }
         last_of[i % depth] = s->posted;
         if (latency) {
@@ -207,16 +210,14 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
 static void post_ahead(struct side *s, const struct layout *l, enum method method,
                        unsigned limit, unsigned depth)
 {
-    const uint32_t total = wr_count(s, l, method);
-
     while (s->next_message < limit) {
-        uint32_t n = smaller(total - s->next_wr, PART);
+        const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
+        uint32_t n = smaller(p.wrs - s->next_wr, PART);
         if (s->expected + n > s->used + QUEUE_SIZE)
             return;
-        char *staging = s->contig + (s->next_message % depth) * l->bytes;
-        post_receives(s, l, method, staging, s->next_wr, n);
+        post_receives(s, &p, s->next_wr, n);
         s->next_wr += n;
-        if (s->next_wr == total) {
+        if (s->next_wr == p.wrs) {
             s->next_message++;
             s->next_wr = 0;
         }
@@ -262,7 +263,7 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
     (void)latency;
     if (method == METHOD_AUTO)
         method = method_for(l, s->mtu);
-    const uint32_t total = wr_count(s, l, method);
+    const uint32_t total = pieces_of(s, l, method, 0).wrs;
     uint64_t told = s->used;
     for (unsigned i = 0; i < count; i++) {
         for (uint32_t first = 0, n; first < total; first += n) {
