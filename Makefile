@@ -6,7 +6,7 @@ PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c)
 
 # Virtual time repeats to a fraction of a per cent: few rounds do.
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
-ROUNDS := $(if $(REAL),11,2)
+ROUNDS := $(if $(REAL),11,3)
 
 all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 

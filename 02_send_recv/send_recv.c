@@ -36,8 +36,10 @@ int main(int argc, char **argv)
     if (!pd)
         die(errno, "ibv_alloc_pd");
     struct ibv_cq *send_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+    if (!send_cq)
+        die(errno, "ibv_create_cq");
     struct ibv_cq *recv_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
-    if (!send_cq || !recv_cq)
+    if (!recv_cq)
         die(errno, "ibv_create_cq");
 
     struct rendezvous rv;

@@ -10,7 +10,7 @@
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
- *   moved 64 blocks by method sgl: 2 work requests
+ *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=05_gather_write role=client status=PASS bytes=262144 digest=...
  */
 #include "bench.h"
@@ -134,7 +134,8 @@ static void post_message(struct side *s, const struct layout *l, enum method met
 }
 
 /* Moves count messages with up to depth in flight, each with its own staging buffer,
- * which is not touched again before the NIC is done with it (see bench.h). */
+ * which is not touched again before the NIC is done with it (see bench.h). All are the
+ * same blocks to the same place here; messages that differ need places that differ. */
 static void transfer(void *ctx, const struct layout *l, enum method method,
                      unsigned count, unsigned depth, double *latency)
 {
@@ -221,10 +222,12 @@ int main(int argc, char **argv)
     char *blocks = client ? guarded_alloc(room.span) : NULL;
     char *contig = guarded_alloc(contig_size);
     struct ibv_mr *blocks_mr = client ? ibv_reg_mr(pd, blocks, room.span, 0) : NULL;
+    if (client && !blocks_mr)
+        die(errno, "ibv_reg_mr of %zu bytes", room.span);
     struct ibv_mr *contig_mr =
         ibv_reg_mr(pd, contig, contig_size,
                    client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (!contig_mr || (client && !blocks_mr))
+    if (!contig_mr)
         die(errno, "ibv_reg_mr of %zu bytes", contig_size);
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
@@ -232,8 +235,8 @@ int main(int argc, char **argv)
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
         .recv_cq = cq,
-        .cap = {.max_send_wr = QUEUE_SIZE,
-                .max_send_sge = (uint32_t)device.max_sge,
+        .cap = {.max_send_wr = client ? QUEUE_SIZE : 1,
+                .max_send_sge = client ? (uint32_t)device.max_sge : 1,
                 .max_recv_wr = 1,
                 .max_recv_sge = 1},
     };
@@ -271,13 +274,13 @@ int main(int argc, char **argv)
         .remote_addr = peer.addr,
         .rkey = peer.rkey,
         .max_sge = (uint32_t)device.max_sge,
-        .sge = calloc(room.block_num, sizeof(struct ibv_sge)),
-        .wr = calloc(room.block_num, sizeof(struct ibv_send_wr)),
+        .sge = client ? calloc(room.block_num, sizeof(struct ibv_sge)) : NULL,
+        .wr = client ? calloc(room.block_num, sizeof(struct ibv_send_wr)) : NULL,
         .seed = opt.seed,
         .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
         .timeout = opt.timeout,
     };
-    if (!side.sge || !side.wr)
+    if (client && (!side.sge || !side.wr))
         die(errno, "calloc");
     const struct layout *l = &plan.point[plan.count - 1];
     bool pass = true;
@@ -290,8 +293,8 @@ int main(int argc, char **argv)
         pass = verify(&side, l) && pass;
     }
     if (client && !opt.bench)
-        printf("moved %zu blocks by method %s: %" PRIu64 " work requests\n", l->block_num,
-               opt.method, side.posted);
+        printf("moved %zu blocks by method %s: %" PRIu64 " work requests in all\n",
+               l->block_num, opt.method, side.posted);
     if (opt.bench) {
         const struct bench_side with = {
             .name = "05_gather_write",

@@ -10,7 +10,7 @@
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
- *   moved 64 blocks by method sgl: 2 work requests
+ *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=06_scatter_read role=client status=PASS bytes=262144 digest=...
  */
 #include "bench.h"
@@ -209,7 +209,9 @@ int main(int argc, char **argv)
     struct ibv_context *ctx = open_device(&opt, &port);
     struct ibv_device_attr device;
     check(ibv_query_device(ctx, &device), "ibv_query_device");
-    const uint32_t max_sge = (uint32_t)smaller(device.max_sge, device.max_sge_rd);
+    const uint32_t max_sge = (uint32_t)(device.max_sge_rd > 0 /* 0: not told */
+                                            ? smaller(device.max_sge, device.max_sge_rd)
+                                            : device.max_sge);
     const int reads_answered = smaller(READS, device.max_qp_rd_atom);
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd)
@@ -238,10 +240,12 @@ int main(int argc, char **argv)
     char *contig = guarded_alloc(contig_size);
     struct ibv_mr *blocks_mr =
         client ? ibv_reg_mr(pd, blocks, room.span, IBV_ACCESS_LOCAL_WRITE) : NULL;
+    if (client && !blocks_mr)
+        die(errno, "ibv_reg_mr of %zu bytes", room.span);
     struct ibv_mr *contig_mr =
         ibv_reg_mr(pd, contig, contig_size,
                    client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
-    if (!contig_mr || (client && !blocks_mr))
+    if (!contig_mr)
         die(errno, "ibv_reg_mr of %zu bytes", contig_size);
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
@@ -249,8 +253,8 @@ int main(int argc, char **argv)
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
         .recv_cq = cq,
-        .cap = {.max_send_wr = QUEUE_SIZE,
-                .max_send_sge = max_sge,
+        .cap = {.max_send_wr = client ? QUEUE_SIZE : 1,
+                .max_send_sge = client ? max_sge : 1,
                 .max_recv_wr = 1,
                 .max_recv_sge = 1},
     };
@@ -277,6 +281,8 @@ int main(int argc, char **argv)
      * many as this device can ask for and the peer's answers. */
     const int reads =
         smaller(smaller(READS, device.max_qp_init_rd_atom), (int)peer.rd_atomic);
+    if (client && reads == 0)
+        die(0, "the peer's device answers no READs: its rd_atomic is 0");
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, client ? 0 : (uint8_t)reads_answered);
     qp_to_rts(qp, mine.psn, client ? (uint8_t)reads : 0,
@@ -293,13 +299,13 @@ int main(int argc, char **argv)
         .remote_addr = peer.addr,
         .rkey = peer.rkey,
         .max_sge = max_sge,
-        .sge = calloc(room.block_num, sizeof(struct ibv_sge)),
-        .wr = calloc(room.block_num, sizeof(struct ibv_send_wr)),
+        .sge = client ? calloc(room.block_num, sizeof(struct ibv_sge)) : NULL,
+        .wr = client ? calloc(room.block_num, sizeof(struct ibv_send_wr)) : NULL,
         .seed = opt.seed,
         .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
         .timeout = opt.timeout,
     };
-    if (!side.sge || !side.wr)
+    if (client && (!side.sge || !side.wr))
         die(errno, "calloc");
     const struct layout *l = &plan.point[plan.count - 1];
     bool pass = true;
@@ -312,8 +318,8 @@ int main(int argc, char **argv)
         pass = verify(&side, l) && pass;
     }
     if (client && !opt.bench)
-        printf("moved %zu blocks by method %s: %" PRIu64 " work requests\n", l->block_num,
-               opt.method, side.posted);
+        printf("moved %zu blocks by method %s: %" PRIu64 " work requests in all\n",
+               l->block_num, opt.method, side.posted);
     if (opt.bench) {
         const struct bench_side with = {
             .name = "06_scatter_read",

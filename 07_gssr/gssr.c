@@ -11,7 +11,7 @@
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
- *   moved 64 blocks by method sgl: 2 work requests
+ *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  */
 #include "bench.h"
@@ -31,7 +31,8 @@
 enum {
     QUEUE_SIZE = 1024,     /* work requests in the send queue, and in the receive queue */
     PART = QUEUE_SIZE / 4, /* work requests posted in one call, at most */
-    ACKS = 16, /* receives for acknowledgements: more than can be under way at a time */
+    ACKS = 16, /* receives for acknowledgements: one for each PART in flight, two for
+                  depth */
 };
 
 /* One end of the transfer: what the functions below and the measurements share. */
@@ -168,7 +169,11 @@ static void wait_until_acked(struct side *s, uint64_t count)
 
     while (s->acked < count) {
         next_completion(s->qp->recv_cq, "the acknowledgement", s->timeout, &wc);
+        if (!(wc.wc_flags & IBV_WC_WITH_IMM))
+            die(0, "the peer sent a message instead of an acknowledgement");
         s->acked += (uint32_t)(ntohl(wc.imm_data) - (uint32_t)s->acked);
+        if (s->acked > s->posted)
+            die(0, "the peer sent an acknowledgement of what it was never sent");
         post_ack_receive(s);
         wait_until_done(s, s->acked); /* what has arrived is done: free the send queue */
     }
@@ -264,14 +269,19 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
     if (method == METHOD_AUTO)
         method = method_for(l, s->mtu);
     const uint32_t total = pieces_of(s, l, method, 0).wrs;
-    uint64_t told = s->used;
+    uint64_t told = s->used, bytes = 0;
     for (unsigned i = 0; i < count; i++) {
         for (uint32_t first = 0, n; first < total; first += n) {
             n = smaller(total - first, PART);
-            for (uint32_t k = 0; k < n; k++)
+            for (uint32_t k = 0; k < n; k++) {
                 wait_completion(s->qp->recv_cq, s->used++, "the receive", s->timeout,
                                 &wc);
+                bytes += wc.byte_len;
+            }
             bool ended = first + n == total;
+            if (ended && bytes != (i + 1) * l->bytes) /* shorter is no error to the NIC */
+                die(0, "the peer sent %" PRIu64 " bytes in %u messages of %zu", bytes,
+                    i + 1, l->bytes);
             if (ended && method == METHOD_COPY)
                 layout_unpack(l, s->contig + (i % depth) * l->bytes, s->blocks);
             post_ahead(s, l, method, smaller(count, i + ended + depth), depth);
@@ -331,8 +341,10 @@ int main(int argc, char **argv)
     if (!pd)
         die(errno, "ibv_alloc_pd");
     struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
+    if (!send_cq)
+        die(errno, "ibv_create_cq");
     struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
-    if (!send_cq || !recv_cq)
+    if (!recv_cq)
         die(errno, "ibv_create_cq");
 
     struct rendezvous rv;
@@ -353,9 +365,11 @@ int main(int argc, char **argv)
     char *blocks = guarded_alloc(room.span), *contig = guarded_alloc(room.staging);
     const unsigned access = client ? 0 : IBV_ACCESS_LOCAL_WRITE;
     struct ibv_mr *blocks_mr = ibv_reg_mr(pd, blocks, room.span, access);
+    if (!blocks_mr)
+        die(errno, "ibv_reg_mr of %zu bytes", room.span);
     struct ibv_mr *contig_mr = ibv_reg_mr(pd, contig, room.staging, access);
-    if (!blocks_mr || !contig_mr)
-        die(errno, "ibv_reg_mr of %zu bytes", blocks_mr ? room.staging : room.span);
+    if (!contig_mr)
+        die(errno, "ibv_reg_mr of %zu bytes", room.staging);
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
     struct ibv_qp_init_attr init = {
@@ -363,9 +377,9 @@ int main(int argc, char **argv)
         .send_cq = send_cq,
         .recv_cq = recv_cq,
         .cap = {.max_send_wr = QUEUE_SIZE,
-                .max_send_sge = (uint32_t)device.max_sge,
-                .max_recv_wr = QUEUE_SIZE,
-                .max_recv_sge = (uint32_t)device.max_sge},
+                .max_send_sge = client ? (uint32_t)device.max_sge : 1,
+                .max_recv_wr = client ? ACKS : QUEUE_SIZE,
+                .max_recv_sge = client ? 1 : (uint32_t)device.max_sge},
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp)
@@ -419,8 +433,8 @@ int main(int argc, char **argv)
         pass = verify(&side, l) && pass;
     }
     if (client && !opt.bench)
-        printf("moved %zu blocks by method %s: %" PRIu64 " work requests\n", l->block_num,
-               opt.method, side.posted);
+        printf("moved %zu blocks by method %s: %" PRIu64 " work requests in all\n",
+               l->block_num, opt.method, side.posted);
     if (opt.bench) {
         const struct bench_side with = {
             .name = "07_gssr",
@@ -435,6 +449,7 @@ int main(int argc, char **argv)
         };
         pass = bench(&with, &rv, &opt, &plan);
     }
+    wait_until_done(&side, side.posted); /* the server's last acknowledgements */
     rendezvous_sync(&rv, "done");
     const uint64_t digest = side.method == METHOD_CONTIG
                                 ? fnv1a(FNV_BASIS, contig, l->bytes)

@@ -355,14 +355,10 @@ static void print_table(const struct bench_plan *plan, const struct point_result
     }
 }
 
-static void write_csv(const struct options *opt, const char *sample,
+static void write_csv(FILE *file, const struct options *opt, const char *sample,
                       const struct bench_plan *plan, const struct point_result *r,
                       const double *measured, const double *predicted)
 {
-    FILE *file = fopen(opt->csv, "w");
-
-    if (!file)
-        die(errno, "cannot write %s", opt->csv);
     fprintf(file, "sample,clock,sweep,method,block_size,block_num,stride,bytes,depth,"
                   "lat_p50_us,lat_p99_us,bw_MBps,copying_MBps,measured_speedup,"
                   "predicted_speedup\n");
@@ -382,7 +378,7 @@ static void write_csv(const struct options *opt, const char *sample,
 }
 
 static void report(const struct bench_side *side, const struct options *opt,
-                   const struct bench_plan *plan, const struct point_result *r)
+                   const struct bench_plan *plan, const struct point_result *r, FILE *csv)
 {
     const double element = fit_element_cost(side, plan, r);
     double measured[MAX_POINTS], predicted[MAX_POINTS];
@@ -394,14 +390,16 @@ static void report(const struct bench_side *side, const struct options *opt,
     printf("\n%s, clock: %s time, path MTU %u, %u rounds, medians\n", side->name,
            clock_name(), side->mtu, opt->iters);
     print_table(plan, r, measured, predicted);
-    printf("\nA list element that isn't the first in its packet costs %.3f us. Zero-copy "
-           "beats\n"
-           "copying from blocks of %.0f bytes on; the model says from %.0f on.\n",
-           element * 1e6, crossover(plan, measured), crossover(plan, predicted));
+    printf("\nA list element that isn't the first in its packet costs %.3f us. The block "
+           "size from\n"
+           "which on zero-copy beats copying, measured and by the model, stands in MODEL "
+           "(0:\n"
+           "there is none in the sweep, see the last columns).\n",
+           element * 1e6);
     printf("MODEL element_us=%.3f crossover_measured=%.0f crossover_predicted=%.0f\n",
            element * 1e6, crossover(plan, measured), crossover(plan, predicted));
-    if (opt->csv)
-        write_csv(opt, side->name, plan, r, measured, predicted);
+    if (csv)
+        write_csv(csv, opt, side->name, plan, r, measured, predicted);
 }
 
 bool bench(const struct bench_side *side, struct rendezvous *rv,
@@ -409,8 +407,12 @@ bool bench(const struct bench_side *side, struct rendezvous *rv,
 {
     struct point_result result[MAX_POINTS] = {0};
     const bool client = opt->host != NULL;
+    /* opened first: minutes of measuring must not end at a name that can't be written */
+    FILE *csv = client && opt->csv ? fopen(opt->csv, "w") : NULL;
     bool pass = true;
 
+    if (client && opt->csv && !csv)
+        die(errno, "cannot write %s", opt->csv);
     for (size_t i = 0; i < plan->count; i++) {
         if (client && isatty(STDERR_FILENO))
             fprintf(stderr, "\rmeasuring point %zu of %zu ", i + 1, plan->count);
@@ -423,6 +425,6 @@ bool bench(const struct bench_side *side, struct rendezvous *rv,
     if (client && isatty(STDERR_FILENO))
         fprintf(stderr, "\r%30s\r", "");
     if (client)
-        report(side, opt, plan, result);
+        report(side, opt, plan, result, csv);
     return pass;
 }

@@ -33,6 +33,8 @@ static bool find_port(const struct options *opt, struct ibv_context *ctx,
     struct ibv_device_attr attr;
 
     check(ibv_query_device(ctx, &attr), "ibv_query_device");
+    if (opt->ib_port > attr.phys_port_cnt && !opt->ib_dev)
+        return false; /* another device may have it */
     if (opt->ib_port > attr.phys_port_cnt)
         die(0, "port %u: %s has ports 1 to %u", opt->ib_port, name, attr.phys_port_cnt);
     unsigned first = opt->ib_port ? opt->ib_port : 1;
@@ -51,7 +53,7 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
     int count = 0, refused = 0;
     struct ibv_device **list = ibv_get_device_list(&count);
     struct ibv_context *found = NULL;
-    bool named = false;
+    bool named = false, usable = false;
 
     if (!list || count == 0)
         die_no_device("no RDMA device here%s%s", list ? "" : ": ",
@@ -60,8 +62,9 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
     for (int i = 0; i < count && !found; i++) {
         bool wanted = opt->ib_dev && !strcmp(opt->ib_dev, ibv_get_device_name(list[i]));
         named = named || wanted;
-        if (opt->ib_dev ? !wanted : list[i]->transport_type != IBV_TRANSPORT_IB)
+        if ((opt->ib_dev && !wanted) || list[i]->transport_type != IBV_TRANSPORT_IB)
             continue;
+        usable = true;
         struct ibv_context *ctx = ibv_open_device(list[i]);
         if (!ctx)
             refused = errno;
@@ -73,6 +76,8 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
     if (opt->ib_dev && !named)
         die(0, "no RDMA device named '%s'; the first here is %s", opt->ib_dev,
             ibv_get_device_name(list[0]));
+    if (!usable)
+        die_no_device("only iWARP devices here, which connect by rdma_cm alone");
     if (!found && refused)
         die(refused, "ibv_open_device");
     if (!found)
@@ -147,21 +152,28 @@ void choose_gid(const struct options *opt, struct ibv_context *ctx, int sock,
     port->global = false;
     port->gid_index = 0;
     memset(&port->gid, 0, sizeof(port->gid));
-    if (opt->gid_idx < 0 && port->attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
+    int index = opt->gid_idx;
+    if (index < 0 && (port->attr.flags & IBV_QPF_GRH_REQUIRED) &&
+        port->attr.link_layer == IBV_LINK_LAYER_INFINIBAND)
+        index = 0; /* some InfiniBand ports demand a GRH; their first GID always stands */
+    if (index < 0 && port->attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         printf("device %s, port %u, LID 0x%04x, MTU %u\n", name, port->num,
                port->attr.lid, port->mtu);
         return;
     }
 
-    if (opt->gid_idx >= 0) {
-        if (opt->gid_idx >= port->attr.gid_tbl_len || opt->gid_idx > UINT8_MAX)
-            die(0, "GID index %d: port %u of %s has a table of %d", opt->gid_idx,
-                port->num, name, port->attr.gid_tbl_len);
-        if (ibv_query_gid_ex(ctx, port->num, (uint32_t)opt->gid_idx, &entry, 0) != 0)
-            die(errno, "GID index %d of port %u of %s", opt->gid_idx, port->num, name);
+    if (index >= 0) {
+        if (index >= port->attr.gid_tbl_len || index > UINT8_MAX)
+            die(0, "GID index %d: port %u of %s has a table of %d", index, port->num,
+                name, port->attr.gid_tbl_len);
+        int err = ibv_query_gid_ex(ctx, port->num, (uint32_t)index, &entry, 0);
+        if (err)
+            die(err, "GID index %d of port %u of %s", index, port->num, name);
     } else {
         union ibv_gid local = local_address(sock);
-        size_t room = (size_t)port->attr.gid_tbl_len;
+        struct ibv_device_attr attr; /* the table is of all ports, not of one */
+        check(ibv_query_device(ctx, &attr), "ibv_query_device");
+        size_t room = (size_t)port->attr.gid_tbl_len * attr.phys_port_cnt;
         struct ibv_gid_entry *table = calloc(room, sizeof(*table));
         if (!table)
             die(errno, "calloc");

@@ -21,6 +21,7 @@ static const struct {
     {"no RDMA device named", 0, "'ibv_devices' lists them; -d names one"},
     {"no atomic operations", 0,
      "'ibv_devinfo -v' shows atomic_cap; Soft-RoCE has atomics, -d names another device"},
+    {"only iWARP devices", 0, "these samples need InfiniBand, RoCE or Soft-RoCE"},
     {"no ACTIVE port", 0,
      "'rdma link' shows the state; bring the interface up: ip link set IF up"},
     {"port ", 0, "without -i the first ACTIVE port is chosen"},
@@ -33,7 +34,8 @@ static const struct {
     {"ibv_create_qp", EINVAL,
      "more SGEs, work requests or inline data than the device has: see ibv_devinfo -v"},
     {"ibv_create_qp", ENOMEM,
-     "ask for fewer work requests: see max_qp_wr, ibv_devinfo -v"},
+     "fewer work requests (max_qp_wr, ibv_devinfo -v), or a higher 'ulimit -l': some "
+     "devices keep their queues in locked memory"},
     {"ibv_modify_qp to RTR", EINVAL,
      "on RoCE the address needs is_global = 1 and a GID index; the path MTU must not be "
      "above the port's active MTU (ibv_devinfo)"},
@@ -61,16 +63,18 @@ static const struct {
     {"cannot connect", 0,
      "is HOST right, the server running there, and TCP let through by the firewall?"},
     {"no client", 0, "start the client: the same program with this machine's address"},
-    {"the server refused", 0,
+    {"the server refused: \"this side runs", 0,
      "start the same sample, from the same version, on both sides"},
+    {"the server refused", 0,
+     "what the reason names stands in this client's command line"},
     {"the peer closed", 0, "it failed or was stopped: its own output says why"},
     {"the peer is silent", 0,
      "is it stuck or stopped? If it is only slow, give the client a larger -t"},
     {"the peer sent", 0, "is the program at the other end one of these samples?"},
     {"only one side has a GID", 0, "give -g on both sides or on neither"},
     {"no completion", 0,
-     "was the request posted with IBV_SEND_SIGNALED, or a receive posted for a SEND? "
-     "A larger -t gives a slow device more time"},
+     "is the peer alive? Was the request posted with IBV_SEND_SIGNALED, a receive posted "
+     "for a SEND? A larger -t gives a slow device more time"},
 
     {"completion", IBV_WC_LOC_LEN_ERR,
      "the message is longer than the receive buffer posted for it"},

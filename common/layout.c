@@ -16,6 +16,8 @@ const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num
         return "block_size and block_num must not be 0";
     if (stride < block_size)
         return "stride is below block_size: the blocks would overlap";
+    if (block_num > MAX_BLOCKS)
+        return "more than 262144 blocks";
     if (__builtin_mul_overflow(block_num - 1, stride, &span) ||
         __builtin_add_overflow(span, block_size, &span) || span > MAX_SPAN)
         return "the span, (block_num - 1) * stride + block_size, is above 64 MiB";

@@ -17,6 +17,9 @@
 /* The longest span, bytes; the message is never longer than its span. */
 #define MAX_SPAN ((size_t)64 << 20)
 
+/* The most blocks: each takes an SGE and up to a work request of memory to describe. */
+#define MAX_BLOCKS ((size_t)1 << 18)
+
 struct layout {
     size_t block_size; /* bytes */
     size_t block_num;
@@ -26,7 +29,8 @@ struct layout {
 };
 
 /* Fills *l. Returns NULL, or the reason why there can't be such a layout: a zero, a
- * stride below the block size, a span above MAX_SPAN (or above 64 bits). */
+ * stride below the block size, more than MAX_BLOCKS, a span above MAX_SPAN (or above 64
+ * bits). */
 const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num,
                        uint64_t stride);
 

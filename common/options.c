@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "bench.h"
+#include "rendezvous.h"
 #include "report.h"
 
 #include <getopt.h>
@@ -20,7 +21,8 @@ static const struct {
     {'g', "gid-idx", "N", "index into the port's GID table (default: chosen)"},
     {'p', "port", "N", "TCP port to swap connection info over (default 18515)"},
     {'m', "mtu", "BYTES", "largest path MTU: 256, 512, 1024, 2048 or 4096"},
-    {'t', "timeout", "SEC", "longest that any step may take (default 30)"},
+    {'t', "timeout", "SEC",
+     "longest that a step may take (default 30); a long run is a step"},
     {'b', "bind", "ADDR", "local address to listen on, or to connect from"},
     {'v', "verbose", NULL, "show the lines that the two sides swap"},
     {'h', "help", NULL, "print this and exit"},
@@ -191,6 +193,8 @@ static void settle_layout(struct options *opt)
         opt->iters = opt->bench ? 11 : 1;
     if (opt->bench && opt->iters > MAX_ROUNDS)
         die_usage("--iters: more than %u rounds", MAX_ROUNDS);
+    if (opt->bench && strlen(opt->sizes) >= sizeof(((struct endpoint *)0)->sizes))
+        die_usage("--sizes: the list is too long");
     if (opt->bench && (reason = bench_make_plan(&plan, opt->sizes, l->block_size)))
         die_usage("--sizes: %s", reason);
 }
@@ -201,7 +205,7 @@ void parse_options(struct options *opt, const char *sample, const char *workload
     struct option longs[OPTION_COUNT + 1] = {0};
     char shorts[2 * OPTION_COUNT + 2] = ":", *end = shorts + 1;
     size_t count = 0;
-    const char *workload_given = NULL;
+    const char *workload_given = NULL, *bench_given = NULL;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
     report_as(sample, "server");
@@ -247,6 +251,8 @@ void parse_options(struct options *opt, const char *sample, const char *workload
             die_usage("unknown option '%s'", argv[optind - 1]);
         if (strchr(workload, c))
             workload_given = argv[optind - 1];
+        if (strchr("zDc", c))
+            bench_given = word;
         set_option(opt, c, optarg);
     }
 
@@ -260,6 +266,8 @@ void parse_options(struct options *opt, const char *sample, const char *workload
         die_usage("one HOST is enough: what is '%s'?", argv[optind]);
     if (opt->host && opt->host[0] == '\0')
         die_usage("HOST is empty");
+    if (bench_given && !opt->bench)
+        die_usage("'%s' says how to measure: it needs --bench", bench_given);
     if (!opt->host && workload_given)
         die_usage("the workload ('%s') is the client's to give: start the server without",
                   workload_given);

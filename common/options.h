@@ -12,10 +12,13 @@
 
 /* The most that a peer may ask for: the server checks a client's wish against these
  * before it allocates anything. */
-#define MAX_SIZE    ((size_t)64 << 20) /* bytes in a message */
-#define MAX_ITERS   1000000u           /* times that the verb is repeated */
-#define MAX_TIMEOUT 3600u              /* seconds */
-#define MAX_DEPTH   64u                /* messages in flight */
+#define MAX_SIZE                                                                         \
+    ((size_t)64 << 20)       /* bytes in a message. (A port names a limit too,           \
+                                max_msg_sz: 2 GiB on cards. rxe says 8 MiB and           \
+                                takes more, so it isn't asked.) */
+#define MAX_ITERS   1000000u /* times that the verb is repeated */
+#define MAX_TIMEOUT 3600u    /* seconds */
+#define MAX_DEPTH   64u      /* messages in flight */
 
 /* How long a server that got no -t waits for its client, seconds. */
 #define SERVER_PATIENCE 600u

@@ -56,7 +56,7 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_t
         .qp_state = IBV_QPS_RTS,
         .sq_psn = psn,
         .timeout = ack_timeout,
-        .retry_cnt = 7,
+        .retry_cnt = 6,
         .rnr_retry = 6,
         .max_rd_atomic = rd_atomic,
     };

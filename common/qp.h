@@ -10,20 +10,20 @@
 
 #include <infiniband/verbs.h>
 
-/* 0.27 s. For measurements 4.3 s: rxe starts this clock when it sends and doesn't set it
- * back when acknowledgements come, so a long busy stretch meets needless repeats. */
+/* 0.27 s. For measurements 4.3 s: rxe doesn't stop this clock when all is acknowledged,
+ * so what one message has started runs out in a later one, and packets are repeated. */
 enum { ACK_TIMEOUT = 16, ACK_TIMEOUT_BENCH = 20 };
 
 /*
  * The transitions: which attributes each needs stands in ibv_modify_qp(3) and in the
- * IBTA specification, 10.3.1 and 11.2.5.2. They die where ibv_modify_qp fails.
+ * IBTA specification, 10.3.1. They die where ibv_modify_qp fails.
  *
  * access: what the peer may do through this QP: IBV_ACCESS_REMOTE_... or 0. A memory
  *   region must allow the same: the narrower of the two counts.
  * dest_rd_atomic: how many READs and atomics of the peer this side answers at a time.
  * rd_atomic: how many of its own may be under way; at most the peer's dest_rd_atomic.
  * ack_timeout: how long to wait for an acknowledgement before sending again, 4.096 us *
- *   2^ack_timeout. After 7 vain tries the request fails.
+ *   2^ack_timeout. After 6 more tries the request fails.
  */
 void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access);
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,

@@ -20,7 +20,7 @@
 #define VERSION        "hello-verbs/1"
 #define CONNECT_TRIES  5.0  /* seconds that a client knocks where nobody listens */
 #define MAX_VISITORS   16   /* connections that a server hears out at a time */
-#define LINE_PATIENCE  10.0 /* seconds from its connection to a client's whole line */
+#define LINE_PATIENCE  30.0 /* seconds from its connection to a client's whole line */
 #define FAREWELL_GRACE 1.0  /* seconds for a refused peer to read why */
 
 /* ---- the endpoint as a line of text ---- */
@@ -63,13 +63,17 @@ static const struct {
     FIELD(sizes, TEXT, 0, 0),
 #undef FIELD
 };
-#define FIELD_COUNT  (sizeof(fields) / sizeof(fields[0]))
-#define LAYOUT_COUNT 8 /* of them: the layout's */
+#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
 /* How many of the fields the lines of this sample have. */
 static size_t field_count(const char *sample)
 {
-    return strcmp(sample, "05") > 0 ? FIELD_COUNT : FIELD_COUNT - LAYOUT_COUNT;
+    size_t n = 0;
+
+    while (n < FIELD_COUNT && (strcmp(sample, "05") > 0 ||
+                               fields[n].offset != offsetof(struct endpoint, block_size)))
+        n++;
+    return n;
 }
 
 /* Copies a number out of, or into, a member that is 2, 4 or 8 bytes wide. */
@@ -281,8 +285,9 @@ static int remaining_ms(double deadline)
     return left <= 0 ? 0 : (int)(left * 1000) + 1;
 }
 
-/* MSG_NOSIGNAL: a peer that is gone is an error to report, not a SIGPIPE. A line is far
- * smaller than an empty socket buffer, so a blocking send doesn't wait for the peer. */
+/* MSG_NOSIGNAL: a peer that is gone is an error to report, not a SIGPIPE. All our lines
+ * together are smaller than a socket's buffer, so the send never has to wait for one that
+ * reads. */
 static void send_line(struct rendezvous *rv, const char *line, size_t len)
 {
     if (rv->opt->verbose)
@@ -291,6 +296,8 @@ static void send_line(struct rendezvous *rv, const char *line, size_t len)
         ssize_t n = send(rv->fd, line, len, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EAGAIN)
+            die(0, "the peer is silent: it doesn't read what is sent to it");
         if (n < 0)
             die(errno, "the peer closed the connection");
         line += n;
@@ -386,16 +393,19 @@ static int connect_to_server(const struct options *opt)
     double patience = opt->timeout < CONNECT_TRIES ? opt->timeout : CONNECT_TRIES;
     double deadline = now() + patience;
     int fd = -1, err = 0;
+    bool refused; /* by one of the host's addresses: a server may come there yet */
 
     do {
+        refused = false;
         for (struct addrinfo *to = list; to && fd < 0; to = to->ai_next) {
             fd = try_connect(to, from, deadline);
-            if (fd < 0)
+            if (fd < 0 && !refused)
                 err = errno;
+            refused = refused || (fd < 0 && err == ECONNREFUSED);
         }
-        if (fd < 0 && err == ECONNREFUSED)
+        if (fd < 0 && refused)
             poll(NULL, 0, 200);
-    } while (fd < 0 && err == ECONNREFUSED && now() < deadline);
+    } while (fd < 0 && refused && now() < deadline);
     if (fd < 0)
         die(err, "cannot connect to %s, TCP port %s", opt->host, opt->tcp_port);
     freeaddrinfo(list);
@@ -452,13 +462,18 @@ static void dismiss(struct visitor *v)
     v->fd = -1;
 }
 
-static void refuse(struct visitor *v, const char *reason)
+static void send_error(int fd, const char *reason)
 {
     char line[LINE_SIZE];
     int len = snprintf(line, sizeof(line), VERSION " error=\"%s\"\n", reason);
 
+    send(fd, line, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void refuse(struct visitor *v, const char *reason)
+{
     fprintf(stderr, "refused a client: %s\n", reason);
-    send(v->fd, line, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    send_error(v->fd, reason);
     /* Closing at once with bytes unread would reset the connection and could take the
      * reason away before the peer has read it. */
     shutdown(v->fd, SHUT_WR);
@@ -586,13 +601,20 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, const char *sam
         opt->bench = peer->depth > 0;
     }
     if (!opt->timeout_given)
-        opt->timeout = peer->timeout;
+        opt->timeout = peer->timeout < SERVER_PATIENCE ? peer->timeout : SERVER_PATIENCE;
+}
+
+/* Both sides are addressed by GID, or both by LID. */
+static bool same_addressing(const struct endpoint *a, const struct endpoint *b)
+{
+    static const union ibv_gid none;
+
+    return !memcmp(&a->gid, &none, sizeof(none)) == !memcmp(&b->gid, &none, sizeof(none));
 }
 
 void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoint *peer)
 {
     static const char refusal[] = VERSION " error=";
-    static const union ibv_gid no_gid;
     char line[LINE_SIZE];
 
     snprintf(mine->sample, sizeof(mine->sample), "%s", rv->sample);
@@ -609,6 +631,11 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
         snprintf(mine->sizes, sizeof(mine->sizes), "%s",
                  rv->opt->bench ? rv->opt->sizes : "none");
     }
+    /* The server checks before it answers: who fails gets no rkey. */
+    if (!rv->opt->host && !same_addressing(mine, peer)) {
+        send_error(rv->fd, "only one side has a GID");
+        die(0, "only one side has a GID: they can't reach each other");
+    }
     send_line(rv, line, format_endpoint(mine, line));
     if (rv->opt->host) {
         size_t len = receive_line(rv, "endpoint", line);
@@ -623,10 +650,12 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
             peer->depth != mine->depth || strcmp(peer->method, mine->method) != 0 ||
             strcmp(peer->sizes, mine->sizes) != 0)
             die(0, "the peer sent another workload than this side's");
+        if (!same_addressing(mine, peer))
+            die(0, "only one side has a GID: they can't reach each other");
+        if (peer->rkey && peer->len < peer->size)
+            die(0, "the peer sent %" PRIu64 " bytes of memory for a message of %" PRIu64,
+                peer->len, peer->size);
     }
-    if (!memcmp(&mine->gid, &no_gid, sizeof(no_gid)) !=
-        !memcmp(&peer->gid, &no_gid, sizeof(no_gid)))
-        die(0, "only one side has a GID: they can't reach each other");
 }
 
 void rendezvous_sync(struct rendezvous *rv, const char *step)

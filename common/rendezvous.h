@@ -73,7 +73,8 @@ struct rendezvous {
 /*
  * Meets the peer. The client connects to opt->host, trying for 5 s while nobody listens
  * there. The server listens until a client's line passes the check: same version, same
- * sample, every field in its range. Others get an error line and are closed. The server
+ * sample, every field in its range. Others get an error line and are closed; so, without
+ * a line, is the one that has kept silent longest when too many come. The server
  * then holds that client's line in *peer and its workload in *opt.
  * Dies if that can't be had in time (server: 600 s, or -t where given).
  * opt and sample must outlive rv.

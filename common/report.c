@@ -100,6 +100,22 @@ void check(int ret, const char *call)
         die(ret > 0 ? ret : errno, "%s", call);
 }
 
+void print_text(const char *what, const char *text, size_t len)
+{
+    enum { SHOWN = 200 };
+
+    printf("%s \"", what);
+    for (size_t i = 0; i < len && i < SHOWN; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char before = i > 0 ? (unsigned char)text[i - 1] : 0;
+        /* 0x80 to 0x9f are control codes by themselves and after 0xc2, but else the rest
+         * of a character in UTF-8 */
+        bool c1 = c >= 0x80 && c < 0xa0 && (before < 0x80 || before == 0xc2);
+        putchar(c < ' ' || c == 0x7f || c1 ? '?' : c);
+    }
+    printf("\"%s in my memory\n", len > SHOWN ? "..." : "");
+}
+
 int report_result(bool pass, uint64_t bytes, uint64_t digest)
 {
     print_result(pass ? "PASS" : "FAIL", bytes, digest);

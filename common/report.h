@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { EXIT_USAGE = 2, EXIT_NO_DEVICE = 77 };
@@ -40,6 +41,10 @@ void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn))
 /* Dies where a call that returns 0 for success (ibv_destroy_qp, ibv_modify_qp ...)
  * returned anything else: an error number, or -1 with errno set. */
 void check(int ret, const char *call);
+
+/* Prints  WHAT "TEXT" in my memory  of a text that a peer wrote: at most 200 bytes of it,
+ * and no control codes (C0, DEL, C1) to the terminal. */
+void print_text(const char *what, const char *text, size_t len);
 
 /* Prints the RESULT line; bytes and digest are of the message as its receiver holds it.
  * Returns the exit status: 0 if pass and the line could be written, else 1. */

@@ -5,7 +5,9 @@
 #   make run      run a server and a client; ARGS="..." goes to the client
 #   make clean    remove what was built
 
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC       = gcc
+endif
 CFLAGS  ?= -O2 -g
 WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
 # Where the program goes: elsewhere for builds with other compilers or sanitizers.

@@ -84,7 +84,7 @@ class Usage(SampleTest):
             (["-T", "0"], "--stride: '0' is not a number"),
             (["-B", "8", "-T", "7"], "stride is below block_size"),
             (["-B", "18446744073709551615", "-N", "1"], "above 64 MiB"),
-            (["-B", "4096", "-N", "4503599627370498", "-T", "4096"], "above 64 MiB"),
+            (["-B", "4096", "-N", "4503599627370498", "-T", "4096"], "more than 262144 blocks"),
             (["-B", "1", "-N", "2", "-T", "64M"], "above 64 MiB"),
             (["-x", "magic"], "'magic' is not sgl, copy, each or auto"),
             (["-x", "contig"], "'contig' is not sgl, copy, each or auto"),
@@ -94,8 +94,12 @@ class Usage(SampleTest):
             (["-k", "-z", "4K,65M"], "--sizes: "),
             (["-k", "-z", "4K" + ",4K" * 40], "--sizes: "),
             (["-k", "-n", "1001"], "more than 1000 rounds"),
-            (["-D", "0"], "--depth: "),
-            (["-D", "65"], "--depth: "),
+            (["-k", "-D", "0"], "--depth: "),
+            (["-k", "-D", "65"], "--depth: "),
+            (["-B", "1", "-N", "262145"], "more than 262144 blocks"),
+            (["-k", "-z", ",".join(["4096"] * 28)], "the list is too long"),
+            (["-z", "4K"], "it needs --bench"),
+            (["-c", "x.csv"], "it needs --bench"),
         ):
             self.each(args + ["h"], reason, role="(client|server)", samples=SAMPLES[4:])
 

@@ -92,7 +92,7 @@ static void impossible_layouts_are_refused(void **state)
         {4096, UINT64_MAX / 4096 + 2, 4096}, /* 64 bits wrap to a small span */
         {UINT64_MAX / 2 + 1, 2, UINT64_MAX / 2 + 1},
         {MAX_SPAN + 1, 1, MAX_SPAN + 1},
-        {1, MAX_SPAN + 1, 1},
+        {1, MAX_BLOCKS + 1, 1},
         {1, 2, MAX_SPAN},
     };
     struct layout l = {.bytes = 42};
@@ -102,7 +102,8 @@ static void impossible_layouts_are_refused(void **state)
         assert_non_null(layout_set(&l, bad[i][0], bad[i][1], bad[i][2]));
     assert_int_equal(l.bytes, 42);
     assert_null(layout_set(&l, MAX_SPAN, 1, UINT64_MAX));
-    assert_null(layout_set(&l, 1, MAX_SPAN, 1));
+    assert_null(layout_set(&l, 1, MAX_BLOCKS, 1));
+    assert_null(layout_set(&l, MAX_SPAN / MAX_BLOCKS, MAX_BLOCKS, MAX_SPAN / MAX_BLOCKS));
     assert_null(layout_set(&l, 1, 2, MAX_SPAN - 1));
 }
 
