@@ -173,12 +173,9 @@ static void prepare(void *ctx, const struct layout *l, enum method method)
     struct side *s = ctx;
 
     s->method = method;
-    if (!s->blocks) {
-        pattern_fill(s->contig, l->bytes, s->seed);
-        return;
-    }
-    layout_poison(l, s->blocks, s->seed);
-    poison_fill(s->contig, l->bytes, s->seed);
+    if (s->blocks)
+        layout_poison(l, s->blocks, s->seed);
+    (s->blocks ? poison_fill : pattern_fill)(s->contig, l->bytes, s->seed);
 }
 
 /* The client has the message, and its gaps are as they were; the server's is unchanged.
@@ -195,11 +192,7 @@ static bool verify(void *ctx, const struct layout *l)
 int main(int argc, char **argv)
 {
     /* 1. Options: a host argument makes this the client. */
-    struct options opt = {.layout = {.block_size = 4096, .block_num = 64},
-                          .method = "sgl",
-                          .sizes = "4K,16K,64K,256K,1M,4M",
-                          .depth = 16,
-                          .seed = 1};
+    struct options opt = {.layout = {.block_size = 4096, .block_num = 64}, .seed = 1};
     parse_options(&opt, "06_scatter_read", "BNTISxnkzDc", argc, argv);
     const bool client = opt.host != NULL;
     enum method method = METHOD_SGL;
@@ -224,9 +217,7 @@ int main(int argc, char **argv)
     struct endpoint peer;
     rendezvous_open(&rv, &opt, "06_scatter_read", &peer);
     choose_gid(&opt, ctx, rv.fd, &port);
-    printf("LAYOUT block_size=%zu block_num=%zu stride=%zu bytes=%zu seed=%" PRIu64 "\n",
-           opt.layout.block_size, opt.layout.block_num, opt.layout.stride,
-           opt.layout.bytes, opt.seed);
+    layout_print(&opt.layout, opt.seed);
 
     /* 3. Memory. The client: its blocks and staging buffers, which its own NIC may write.
      * The server: a contiguous message that the peer may read. */

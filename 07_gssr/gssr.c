@@ -323,11 +323,7 @@ static bool verify(void *ctx, const struct layout *l)
 int main(int argc, char **argv)
 {
     /* 1. Options: a host argument makes this the client. */
-    struct options opt = {.layout = {.block_size = 4096, .block_num = 64},
-                          .method = "sgl",
-                          .sizes = "4K,16K,64K,256K,1M,4M",
-                          .depth = 16,
-                          .seed = 1};
+    struct options opt = {.layout = {.block_size = 4096, .block_num = 64}, .seed = 1};
     parse_options(&opt, "07_gssr", "BNTISxnkzDc", argc, argv);
     const bool client = opt.host != NULL;
     enum method method = METHOD_SGL;
@@ -351,9 +347,7 @@ int main(int argc, char **argv)
     struct endpoint peer;
     rendezvous_open(&rv, &opt, "07_gssr", &peer);
     choose_gid(&opt, ctx, rv.fd, &port);
-    printf("LAYOUT block_size=%zu block_num=%zu stride=%zu bytes=%zu seed=%" PRIu64 "\n",
-           opt.layout.block_size, opt.layout.block_num, opt.layout.stride,
-           opt.layout.bytes, opt.seed);
+    layout_print(&opt.layout, opt.seed);
 
     /* 3. Memory: blocks and staging buffers on both sides. The server's NIC writes to its
      * own; nobody else's NIC gets any right. */

@@ -4,6 +4,8 @@
 #include "report.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +103,12 @@ size_t layout_check(const struct layout *l, const void *blocks, uint64_t seed)
         i++;
     free(right);
     return i;
+}
+
+void layout_print(const struct layout *l, uint64_t seed)
+{
+    printf("LAYOUT block_size=%zu block_num=%zu stride=%zu bytes=%zu seed=%" PRIu64 "\n",
+           l->block_size, l->block_num, l->stride, l->bytes, seed);
 }
 
 uint64_t layout_digest(const struct layout *l, const void *blocks)

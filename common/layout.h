@@ -59,6 +59,9 @@ void layout_poison(const struct layout *l, void *blocks, uint64_t seed);
  * or a gap's; span if all are. */
 size_t layout_check(const struct layout *l, const void *blocks, uint64_t seed);
 
+/* Prints the LAYOUT line. */
+void layout_print(const struct layout *l, uint64_t seed);
+
 /* FNV-1a of the message. */
 uint64_t layout_digest(const struct layout *l, const void *blocks);
 

@@ -183,6 +183,12 @@ static void settle_layout(struct options *opt)
     struct layout *l = &opt->layout;
     struct bench_plan plan;
 
+    if (!opt->method)
+        opt->method = "sgl";
+    if (!opt->sizes)
+        opt->sizes = "4K,16K,64K,256K,1M,4M";
+    if (opt->depth == 0)
+        opt->depth = 16;
     if (l->stride == 0) /* not given: gaps as long as the blocks */
         l->stride = l->block_size > UINT64_MAX / 2 ? UINT64_MAX : 2 * l->block_size;
     const char *reason = layout_set(l, l->block_size, l->block_num, l->stride);
