@@ -612,6 +612,17 @@ static bool same_addressing(const struct endpoint *a, const struct endpoint *b)
     return !memcmp(&a->gid, &none, sizeof(none)) == !memcmp(&b->gid, &none, sizeof(none));
 }
 
+/* Bytes of the longest message of the run: measurements have several. */
+static uint64_t longest_message(const struct options *opt)
+{
+    struct bench_plan plan;
+
+    if (!opt->bench)
+        return opt->size;
+    bench_make_plan(&plan, opt->sizes, opt->layout.block_size);
+    return bench_room(&plan, 1).bytes;
+}
+
 void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoint *peer)
 {
     static const char refusal[] = VERSION " error=";
@@ -652,9 +663,11 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
             die(0, "the peer sent another workload than this side's");
         if (!same_addressing(mine, peer))
             die(0, "only one side has a GID: they can't reach each other");
-        if (peer->rkey && peer->len < peer->size)
-            die(0, "the peer sent %" PRIu64 " bytes of memory for a message of %" PRIu64,
-                peer->len, peer->size);
+        if (peer->rkey && peer->len < longest_message(rv->opt))
+            die(0,
+                "the peer sent %" PRIu64
+                " bytes of memory for messages of up to %" PRIu64,
+                peer->len, longest_message(rv->opt));
     }
 }
 
