@@ -37,8 +37,8 @@ static const struct {
      "fewer work requests (max_qp_wr, ibv_devinfo -v), or a higher 'ulimit -l': some "
      "devices keep their queues in locked memory"},
     {"ibv_modify_qp to RTR", EINVAL,
-     "on RoCE the address needs is_global = 1 and a GID index; the path MTU must not be "
-     "above the port's active MTU (ibv_devinfo)"},
+     "on RoCE: is_global = 1, GIDs of one kind on both sides (IPv4-mapped; best leave -g "
+     "away), a path MTU not above the port's active MTU (ibv_devinfo)"},
     {"ibv_modify_qp to RTR", ENETUNREACH,
      "no route to the peer's GID: use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_modify_qp to RTR", ETIMEDOUT,
