@@ -171,6 +171,9 @@ int main(int argc, char **argv)
     /* 8. Verify: the text, and the poison around it that nobody may touch. */
     const uint64_t digest = fnv1a(FNV_BASIS, text, opt.size);
     bool pass = digest == mine.digest && guards_intact(text, opt.size);
+    if (!pass)
+        fprintf(stderr,
+                "not the text that the client sent, or more than it was written\n");
     if (!client)
         print_text("found", text, opt.size);
     pass = rendezvous_verdict(&rv, pass);

@@ -117,9 +117,7 @@ int main(int argc, char **argv)
 
         /* 8. Verify every byte that came. */
         size_t wrong = pattern_check(buf, opt.size, opt.seed);
-        if (wrong < opt.size)
-            fprintf(stderr, "READ number %u is wrong at byte %zu\n", i, wrong);
-        pass = pass && wrong == opt.size;
+        pass = all_right("what the READ brought", wrong, opt.size) && pass;
     }
     rendezvous_sync(&rv, "done");
     if (client)

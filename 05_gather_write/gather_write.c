@@ -175,8 +175,8 @@ static bool verify(void *ctx, const struct layout *l)
     struct side *s = ctx;
 
     if (s->blocks)
-        return layout_check(l, s->blocks, s->seed) == l->span;
-    return pattern_check(s->contig, l->bytes, s->seed) == l->bytes;
+        return all_right("blocks and gaps", layout_check(l, s->blocks, s->seed), l->span);
+    return all_right("message", pattern_check(s->contig, l->bytes, s->seed), l->bytes);
 }
 
 int main(int argc, char **argv)

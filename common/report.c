@@ -100,6 +100,14 @@ void check(int ret, const char *call)
         die(ret > 0 ? ret : errno, "%s", call);
 }
 
+bool all_right(const char *what, size_t wrong, size_t len)
+{
+    if (wrong < len)
+        fprintf(stderr, "%s %s: %s: wrong at byte %zu of %zu\n", this_sample, this_role,
+                what, wrong, len);
+    return wrong == len;
+}
+
 void print_text(const char *what, const char *text, size_t len)
 {
     enum { SHOWN = 200 };

@@ -42,6 +42,10 @@ void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn))
  * returned anything else: an error number, or -1 with errno set. */
 void check(int ret, const char *call);
 
+/* True if wrong, the index of the first wrong byte, is len: there is none. Else says on
+ * stderr what is wrong from where on. */
+bool all_right(const char *what, size_t wrong, size_t len);
+
 /* Prints  WHAT "TEXT" in my memory  of a text that a peer wrote: at most 200 bytes of it,
  * and no control codes (C0, DEL, C1) to the terminal. */
 void print_text(const char *what, const char *text, size_t len);
