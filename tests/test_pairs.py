@@ -147,7 +147,7 @@ class Options(PairTest):
 
     def test_bind(self):
         self.passes("03_read", "-b", "127.0.0.1", server_args=["-b", "127.0.0.1"])
-        self.passes("03_read", server_args=["--bind=localhost"])
+        self.passes("03_read", server_args=["--bind=127.0.0.1"])
 
     def test_ipv6_rendezvous(self):
         port = str(next(ports))
