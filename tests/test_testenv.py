@@ -16,10 +16,18 @@ VM = {**os.environ, "TESTENV": "vm"}
 
 
 def qemus():
-    """The VMs of this clone that are running now."""
-    found = subprocess.run(["pgrep", "-f", f"qemu-system.*{ROOT}/testenv/cache/"],
-                           capture_output=True, text=True, check=False)
-    return set(found.stdout.split())
+    """The VMs of this clone that are running now, as their process numbers."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:  # it has ended meanwhile, or is not ours to see
+            continue
+        if words[0].endswith(b"qemu-system-x86_64") and any(
+                word.startswith(f"{ROOT}/testenv/cache/".encode()) for word in words):
+            found.add(pid)
+    return found
 
 
 def wait_for(condition, seconds):
