@@ -20,7 +20,7 @@
 #define VERSION        "hello-verbs/1"
 #define CONNECT_TRIES  5.0  /* seconds that a client knocks where nobody listens */
 #define MAX_VISITORS   16   /* connections that a server hears out at a time */
-#define LINE_PATIENCE  30.0 /* seconds from its connection to a client's whole line */
+#define LINE_PATIENCE  10.0 /* seconds from its connection to a client's whole line */
 #define FAREWELL_GRACE 1.0  /* seconds for a refused peer to read why */
 
 /* ---- the endpoint as a line of text ---- */

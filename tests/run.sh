@@ -144,12 +144,13 @@ reads_in_order() {
 		CMOCKA_MESSAGE_OUTPUT=TAP family "$name" "$out/unit/$name"
 	done
 	HV_BUILD=$out/asan family usage python3 tests/test_usage.py
-	# Side by side in a VM each. Both builds run every sample's pairs; layouts and
-	# strangers' bytes are for the sanitizers, the device's absence and much memory not.
+	# Side by side in a VM each. The sanitizers see what concerns memory: data of all
+	# sizes, layouts, strangers' bytes. What takes the device away, and much memory, not.
 	step "no_atomics.so" gcc -shared -fPIC -o "$out/no_atomics.so" tests/no_atomics.c
-	common=(Defaults Options Rights WrongPairs)
-	family gcc pairs "$out/gcc" "${common[@]}" BadEnvironment Large >"$out/gcc.log" &
-	family asan pairs "$out/asan" "${common[@]}" Layouts Bench BadPeers DeadPeer \
+	family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs BadEnvironment Large \
+		Bench >"$out/gcc.log" &
+	family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} \
+		Options.test_suffixes_and_large_messages WrongPairs Layouts BadPeers DeadPeer \
 		>"$out/asan.log" &
 	wait
 	cat "$out/gcc.log" "$out/asan.log"
