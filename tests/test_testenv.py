@@ -130,10 +130,10 @@ class Run(unittest.TestCase):
 
     def test_limit_is_kept(self):
         ended = subprocess.run([TESTENV, "run", "sleep", "100"], stdin=subprocess.DEVNULL,
-                               env={**VM, "TESTENV_LIMIT": "12"}, capture_output=True,
+                               env={**VM, "TESTENV_LIMIT": "8"}, capture_output=True,
                                text=True, timeout=60, check=False)
         self.assertEqual(ended.returncode, 124)
-        self.assertIn("limit of 12 s", ended.stderr)
+        self.assertIn("limit of 8 s", ended.stderr)
 
     def test_native_never_starts_a_vm(self):
         if os.path.exists("/dev/infiniband"):
