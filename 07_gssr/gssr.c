@@ -329,7 +329,9 @@ int main(int argc, char **argv)
     const bool client = opt.host != NULL;
     enum method method = METHOD_SGL;
 
-    /* 2. Device, protection domain, a completion queue for each direction. */
+    /* 2. Device, protection domain, a completion queue for each direction. Here both sides
+     * wait for each other; so neither polls in a loop, which would take the CPU from the
+     * other, but sleeps until the completion channel tells of a completion. */
     struct port port;
     struct ibv_context *ctx = open_device(&opt, &port);
     struct ibv_device_attr device;
@@ -337,10 +339,13 @@ int main(int argc, char **argv)
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd)
         die(errno, "ibv_alloc_pd");
-    struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+    if (!channel)
+        die(errno, "ibv_create_comp_channel");
+    struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
     if (!send_cq)
         die(errno, "ibv_create_cq");
-    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
+    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
     if (!recv_cq)
         die(errno, "ibv_create_cq");
 
@@ -459,6 +464,7 @@ int main(int argc, char **argv)
     check(ibv_dereg_mr(blocks_mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(recv_cq), "ibv_destroy_cq");
     check(ibv_destroy_cq(send_cq), "ibv_destroy_cq");
+    check(ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     free(side.sge);

@@ -5,7 +5,9 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
+#include <stdbool.h>
 
 void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access)
 {
@@ -67,19 +69,43 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_t
           "ibv_modify_qp to RTS");
 }
 
+/* Sleeps until the channel of cq has an event, at most ms milliseconds, and takes it. */
+static void sleep_until_event(struct ibv_cq *cq, int ms)
+{
+    struct pollfd channel = {.fd = cq->channel->fd, .events = POLLIN};
+    struct ibv_cq *from;
+    void *context;
+
+    if (poll(&channel, 1, ms) <= 0)
+        return;
+    check(ibv_get_cq_event(cq->channel, &from, &context), "ibv_get_cq_event");
+    ibv_ack_cq_events(from, 1); /* or ibv_destroy_cq would wait for it */
+}
+
 void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
                      struct ibv_wc *wc)
 {
     double deadline = 0;
+    bool armed = false;
     int n;
 
     while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
         if (deadline == 0) /* the clock is read only where there is a wait */
             deadline = now() + timeout;
-        else if (now() > deadline)
+        double left = deadline - now();
+        if (left < 0)
             die(0, "no completion of %s in %u s", what, timeout);
-        /* An empty poll gives the CPU away: a software NIC needs it to get on. */
-        sched_yield();
+        if (!cq->channel) {
+            /* An empty poll gives the CPU away: a software NIC needs it to get on. */
+            sched_yield();
+        } else if (!armed) {
+            /* Only a completion after this call makes an event, so poll once more. */
+            check(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+            armed = true;
+        } else {
+            sleep_until_event(cq, (int)(left * 1000) + 1);
+            armed = false;
+        }
     }
     if (n < 0)
         die(0, "ibv_poll_cq");

@@ -34,6 +34,8 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_t
  * Polls cq until its next completion comes, and fills *wc, of which byte_len holds for
  * receives and READs alone (ibv_poll_cq(3)). Dies when the status is not IBV_WC_SUCCESS,
  * and when none came in timeout seconds; what names the request in these messages.
+ * Between polls it gives the CPU away; a cq that was made with a completion channel it
+ * arms, and sleeps until the channel has an event (ibv_get_cq_event(3)).
  */
 void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
                      struct ibv_wc *wc);
