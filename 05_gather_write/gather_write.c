@@ -215,6 +215,7 @@ int main(int argc, char **argv)
     const size_t contig_size = client ? room.staging : room.bytes;
     char *blocks = client ? guarded_alloc(room.span) : NULL;
     char *contig = guarded_alloc(contig_size);
+    double registering = now();
     struct ibv_mr *blocks_mr = client ? ibv_reg_mr(pd, blocks, room.span, 0) : NULL;
     if (client && !blocks_mr)
         die(errno, "ibv_reg_mr of %zu bytes", room.span);
@@ -223,6 +224,7 @@ int main(int argc, char **argv)
                    client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (!contig_mr)
         die(errno, "ibv_reg_mr of %zu bytes", contig_size);
+    registering = now() - registering;
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
     struct ibv_qp_init_attr init = {
@@ -293,6 +295,9 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "05_gather_write",
             .ctx = &side,
+            .port = &port,
+            .registering = registering,
+            .registered = room.span + contig_size,
             .mtu = side.mtu,
             .max_sge = side.max_sge,
             .prepare = prepare,

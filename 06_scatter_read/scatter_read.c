@@ -151,8 +151,7 @@ static void transfer(void *ctx, const struct layout *l, enum method method,
         method = method_for(l, s->mtu);
     for (unsigned i = 0; i < count + depth; i++) {
         char *staging = s->contig + (i % depth) * l->bytes;
-        if (i >=
-            depth) { /* message i - depth, whose buffer this is, has to arrive first */
+        if (i >= depth) { /* message i - depth, whose buffer this is, arrives first */
             wait_until_done(s, last_of[i % depth]);
             if (method == METHOD_COPY)
                 layout_unpack(l, staging, s->blocks);
@@ -178,8 +177,7 @@ static void prepare(void *ctx, const struct layout *l, enum method method)
     (s->blocks ? poison_fill : pattern_fill)(s->contig, l->bytes, s->seed);
 }
 
-/* The client has the message, and its gaps are as they were; the server's is unchanged.
- */
+/* The client has the message and gaps as they were; the server's is unchanged. */
 static bool verify(void *ctx, const struct layout *l)
 {
     struct side *s = ctx;
@@ -229,6 +227,7 @@ int main(int argc, char **argv)
     const size_t contig_size = client ? room.staging : room.bytes;
     char *blocks = client ? guarded_alloc(room.span) : NULL;
     char *contig = guarded_alloc(contig_size);
+    double registering = now();
     struct ibv_mr *blocks_mr =
         client ? ibv_reg_mr(pd, blocks, room.span, IBV_ACCESS_LOCAL_WRITE) : NULL;
     if (client && !blocks_mr)
@@ -238,6 +237,7 @@ int main(int argc, char **argv)
                    client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
     if (!contig_mr)
         die(errno, "ibv_reg_mr of %zu bytes", contig_size);
+    registering = now() - registering;
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
     struct ibv_qp_init_attr init = {
@@ -315,6 +315,9 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "06_scatter_read",
             .ctx = &side,
+            .port = &port,
+            .registering = registering,
+            .registered = room.span + contig_size,
             .mtu = side.mtu,
             .max_sge = side.max_sge,
             .prepare = prepare,

@@ -329,9 +329,9 @@ int main(int argc, char **argv)
     const bool client = opt.host != NULL;
     enum method method = METHOD_SGL;
 
-    /* 2. Device, protection domain, a completion queue for each direction. Here both sides
-     * wait for each other; so neither polls in a loop, which would take the CPU from the
-     * other, but sleeps until the completion channel tells of a completion. */
+    /* 2. Device, protection domain, a completion queue for each direction. Here both
+     * sides wait for each other; so neither polls in a loop, which would take the CPU
+     * from the other, but sleeps until the completion channel tells of a completion. */
     struct port port;
     struct ibv_context *ctx = open_device(&opt, &port);
     struct ibv_device_attr device;
@@ -364,12 +364,14 @@ int main(int argc, char **argv)
     const struct bench_room room = bench_room(&plan, opt.bench ? opt.depth : 1);
     char *blocks = guarded_alloc(room.span), *contig = guarded_alloc(room.staging);
     const unsigned access = client ? 0 : IBV_ACCESS_LOCAL_WRITE;
+    double registering = now();
     struct ibv_mr *blocks_mr = ibv_reg_mr(pd, blocks, room.span, access);
     if (!blocks_mr)
         die(errno, "ibv_reg_mr of %zu bytes", room.span);
     struct ibv_mr *contig_mr = ibv_reg_mr(pd, contig, room.staging, access);
     if (!contig_mr)
         die(errno, "ibv_reg_mr of %zu bytes", room.staging);
+    registering = now() - registering;
 
     /* 4. The queue pair: as many SGEs a work request as the device takes. */
     struct ibv_qp_init_attr init = {
@@ -439,6 +441,9 @@ int main(int argc, char **argv)
         const struct bench_side with = {
             .name = "07_gssr",
             .ctx = &side,
+            .port = &port,
+            .registering = registering,
+            .registered = room.span + room.staging,
             .mtu = side.mtu,
             .max_sge = side.max_sge,
             .prepare = prepare,

@@ -3,11 +3,13 @@
 
 #include "data.h"
 #include "deadline.h"
+#include "device.h"
 #include "options.h"
 #include "rendezvous.h"
 #include "report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +117,7 @@ static unsigned latency_count(const struct layout *l)
 struct figures {
     double p50, p99;  /* of one message in flight, seconds */
     double bandwidth; /* median over the rounds, bytes a second */
+    uint64_t repeats; /* packets sent again meanwhile: the figures are not the method's */
 };
 
 struct point_result {
@@ -200,6 +203,7 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
     const unsigned count = bandwidth_count(l), depth = bench_depth(l, opt->depth);
     const size_t all = (size_t)rounds * lats;
     double *latency[METHOD_COUNT], *bandwidth[METHOD_COUNT], *copy;
+    uint64_t repeats[METHOD_COUNT] = {0};
 
     for (int m = 0; m < METHOD_COUNT; m++) {
         latency[m] = calloc(all + lats, sizeof(double));
@@ -214,9 +218,11 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
     for (unsigned round = 0; round <= rounds; round++) {
         for (unsigned k = 0; k < METHOD_COUNT; k++) {
             enum method m = (enum method)((k + round) % METHOD_COUNT);
+            uint64_t before = repeated_packets(side->port);
             move(side, rv, l, m, lats, 1, latency[m] + round * lats);
             double seconds = move(side, rv, l, m, count, depth, NULL);
             bandwidth[m][round] = (double)l->bytes * count / seconds;
+            repeats[m] += repeated_packets(side->port) - before;
         }
         copy[round] = opt->host ? time_copies(l, side->copies, count) : 0;
     }
@@ -227,6 +233,7 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
             .p50 = quantile(latency[m] + lats, all, 0.5),
             .p99 = quantile(latency[m] + lats, all, 0.99),
             .bandwidth = quantile(bandwidth[m] + 1, rounds, 0.5),
+            .repeats = repeats[m],
         };
         free(latency[m]);
         free(bandwidth[m]);
@@ -250,10 +257,12 @@ static void print_bench_lines(const struct layout *l, const struct options *opt,
     for (int m = 0; m < METHOD_COUNT; m++)
         printf(
             "BENCH method=%s block_size=%zu block_num=%zu stride=%zu bytes=%zu iters=%u "
-            "depth=%u clock=%s lat_p50_us=%.2f lat_p99_us=%.2f bw_MBps=%.3f\n",
+            "depth=%u clock=%s lat_p50_us=%.2f lat_p99_us=%.2f bw_MBps=%.3f "
+            "repeats=%" PRIu64 "\n",
             method_names[m], l->block_size, l->block_num, l->stride, l->bytes,
             opt->iters * bandwidth_count(l), bench_depth(l, opt->depth), clock_name(),
-            r->of[m].p50 * 1e6, r->of[m].p99 * 1e6, r->of[m].bandwidth * 1e-6);
+            r->of[m].p50 * 1e6, r->of[m].p99 * 1e6, r->of[m].bandwidth * 1e-6,
+            r->of[m].repeats);
 }
 
 /* What a scatter/gather list makes of a message on the wire. */
@@ -361,17 +370,19 @@ static void write_csv(FILE *file, const struct options *opt, const char *sample,
 {
     fprintf(file, "sample,clock,sweep,method,block_size,block_num,stride,bytes,depth,"
                   "lat_p50_us,lat_p99_us,bw_MBps,copying_MBps,measured_speedup,"
-                  "predicted_speedup\n");
+                  "predicted_speedup,repeats\n");
     for (size_t i = 0; i < plan->count; i++) {
         const struct layout *l = &plan->point[i];
         for (int m = 0; m < METHOD_COUNT; m++)
             fprintf(file,
-                    "%s,%s,%s,%s,%zu,%zu,%zu,%zu,%u,%.2f,%.2f,%.3f,%.1f,%.4f,%.4f\n",
+                    "%s,%s,%s,%s,%zu,%zu,%zu,%zu,%u,%.2f,%.2f,%.3f,%.1f,%.4f,%.4f,"
+                    "%" PRIu64 "\n",
                     sample, clock_name(), i < plan->by_size ? "message" : "block",
                     method_names[m], l->block_size, l->block_num, l->stride, l->bytes,
                     bench_depth(l, opt->depth), r[i].of[m].p50 * 1e6,
                     r[i].of[m].p99 * 1e6, r[i].of[m].bandwidth * 1e-6,
-                    (double)l->bytes / r[i].copy * 1e-6, measured[i], predicted[i]);
+                    (double)l->bytes / r[i].copy * 1e-6, measured[i], predicted[i],
+                    r[i].of[m].repeats);
     }
     if (fclose(file) != 0)
         die(errno, "cannot write %s", opt->csv);
@@ -382,14 +393,24 @@ static void report(const struct bench_side *side, const struct options *opt,
 {
     const double element = fit_element_cost(side, plan, r);
     double measured[MAX_POINTS], predicted[MAX_POINTS];
+    unsigned disturbed = 0;
 
     for (size_t i = 0; i < plan->count; i++) {
+        for (int m = 0; m < METHOD_COUNT; m++)
+            disturbed += r[i].of[m].repeats > 0;
         measured[i] = measured_speedup(&r[i]);
         predicted[i] = predicted_speedup(side, &plan->point[i], &r[i], element);
     }
     printf("\n%s, clock: %s time, path MTU %u, %u rounds, medians\n", side->name,
            clock_name(), side->mtu, opt->iters);
     print_table(plan, r, measured, predicted);
+    if (disturbed > 0)
+        printf(
+            "\nPackets were lost and repeated while %u of these figures were taken: see "
+            "repeats= in\n"
+            "the BENCH lines, and measure again.\n",
+            disturbed);
+    printf("\nREGISTER bytes=%zu us=%.1f\n", side->registered, side->registering * 1e6);
     printf("\nA list element that isn't the first in its packet costs %.3f us. The block "
            "size from\n"
            "which on zero-copy beats copying, measured and by the model, stands in MODEL "

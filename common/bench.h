@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct options;
+struct port;
 struct rendezvous;
 
 enum method {
@@ -61,8 +62,11 @@ unsigned bench_depth(const struct layout *l, unsigned depth);
 struct bench_side {
     void *ctx;
     const char *name; /* of the sample */
-    unsigned mtu;     /* path MTU, bytes */
-    unsigned max_sge; /* SGEs in a work request of METHOD_SGL */
+    const struct port *port;
+    double registering; /* seconds that ibv_reg_mr took, once, outside all figures, */
+    size_t registered;  /* for so many bytes */
+    unsigned mtu;       /* path MTU, bytes */
+    unsigned max_sge;   /* SGEs in a work request of METHOD_SGL */
     /* Lays out memory for one verified message. */
     void (*prepare)(void *ctx, const struct layout *l, enum method method);
     /* Called before the peer may start: posts what has to stand by then. */

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,7 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
 
     ibv_free_device_list(list); /* after ibv_open_device, which reads it */
 
+    port->device = ibv_get_device_name(found->device);
     port->mtu = mtu_to_bytes(port->attr.active_mtu);
     if (opt->mtu > port->mtu)
         die(0, "path MTU %u is above the port's active MTU, %u", opt->mtu, port->mtu);
@@ -193,4 +195,26 @@ void choose_gid(const struct options *opt, struct ibv_context *ctx, int sock,
     printf("device %s, port %u, GID index %d (%s), MTU %u\n", name, port->num,
            port->gid_index, inet_ntop(AF_INET6, &port->gid, text, sizeof(text)),
            port->mtu);
+}
+
+uint64_t repeated_packets(const struct port *port)
+{
+    /* the requester's repeats on rxe and on mlx5; the responder's view; given up */
+    static const char *const counters[] = {"completer_retry_err", "local_ack_timeout_err",
+                                           "duplicate_request", "retry_exceeded_err"};
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
+        char path[256];
+        uint64_t value;
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/hw_counters/%s",
+                 port->device, port->num, counters[i]);
+        FILE *file = fopen(path, "r");
+        if (!file)
+            continue; /* other drivers have other counters */
+        if (fscanf(file, "%" SCNu64, &value) == 1)
+            sum += value;
+        fclose(file);
+    }
+    return sum;
 }

@@ -11,6 +11,7 @@
 
 /* The port that a sample sends through. */
 struct port {
+    const char *device;        /* its device's name */
     uint8_t num;               /* from 1 */
     struct ibv_port_attr attr; /* state, LID, active MTU: ibv_query_port(3) */
     bool global;               /* addressed by GID (always on RoCE), else by LID alone */
@@ -45,5 +46,9 @@ unsigned mtu_to_bytes(enum ibv_mtu mtu);
  * local is the TCP connection's own address as a GID. */
 int best_gid(const struct ibv_gid_entry *table, int count, uint32_t port_num,
              const union ibv_gid *local);
+
+/* Packets that had to be repeated at this port since the device came up, of both
+ * directions: the kernel's counters of them (rdma-statistic(8)), 0 where it has none. */
+uint64_t repeated_packets(const struct port *port);
 
 #endif

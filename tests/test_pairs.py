@@ -258,7 +258,7 @@ class Bench(PairTest):
                 self.assertRegex(
                     line, r"^BENCH method=(sgl|copy|each|auto|contig) block_size=\d+ "
                     r"block_num=\d+ stride=\d+ bytes=\d+ iters=\d+ depth=\d+ clock=\w+ "
-                    r"lat_p50_us=\d+\.\d+ lat_p99_us=\d+\.\d+ bw_MBps=\d+\.\d+$")
+                    r"lat_p50_us=\d+\.\d+ lat_p99_us=\d+\.\d+ bw_MBps=\d+\.\d+ repeats=\d+$")
             with open(csv, encoding="ascii") as file:
                 self.assertEqual(len(file.readlines()), 1 + len(lines))
             os.remove(csv)
