@@ -102,7 +102,7 @@ static unsigned bandwidth_count(const struct layout *l)
 {
     size_t n = ((size_t)2 << 20) / l->bytes;
 
-    return n < 2 ? 2 : n > 64 ? 64 : (unsigned)n;
+    return n < 2 ? 2 : n > 512 ? 512 : (unsigned)n;
 }
 
 static unsigned latency_count(const struct layout *l)
