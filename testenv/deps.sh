@@ -36,6 +36,8 @@ test  clang-format                     clang-format      clang-tools-extra    cl
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
 test  python3                          python3           python3              python3          python
+test  mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
+test  /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring
 '
 
 lists() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }

@@ -60,6 +60,18 @@ def run(sample, *args, **more):
     return end(start(sample, *args, **more))
 
 
+def wait_for_listener(port, server):
+    """Until the server listens: a busy machine may take longer than a client has patience."""
+    deadline = time.monotonic() + LIMIT
+    while server.poll() is None and time.monotonic() < deadline:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table, encoding="ascii") as file:
+                if any(line.split()[1].endswith(f":{int(port):04X}") and line.split()[3] == "0A"
+                       for line in file):
+                    return
+        time.sleep(0.02)
+
+
 class SampleTest(unittest.TestCase):
     longMessage = True
 

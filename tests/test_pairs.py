@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from samples import SAMPLES, SampleTest, end, main, path, run, start
+from samples import SAMPLES, SampleTest, end, main, path, run, start, wait_for_listener
 
 MASK = 2**64 - 1
 ports = itertools.count(20000 + os.getpid() % 40000)  # a TCP port for each pair: no test waits for another's
@@ -42,6 +42,7 @@ class PairTest(SampleTest):
     def start_pair(self, sample, *client_args, server_args=()):
         port = str(next(ports))
         server = start(sample, "-p", port, *server_args)
+        wait_for_listener(port, server)
         return server, start(sample, "-p", port, *client_args, "127.0.0.1")
 
     def passes(self, sample, *client_args, server_args=(), data=None):
@@ -152,6 +153,7 @@ class Options(PairTest):
     def test_ipv6_rendezvous(self):
         port = str(next(ports))
         server = start("03_read", "-p", port)
+        wait_for_listener(port, server)
         client = run("03_read", "-p", port, "::1")
         self.both_pass("03_read", end(server), client)
 
@@ -175,6 +177,7 @@ class Options(PairTest):
         port = str(next(ports))
         for _ in range(3):
             server = start("01_hello_write", "-p", port)
+            wait_for_listener(port, server)
             client = run("01_hello_write", "-p", port, "127.0.0.1")
             self.both_pass("01_hello_write", end(server), client)
 
@@ -287,6 +290,7 @@ class WrongPairs(PairTest):
         for there in SAMPLES:
             port = str(next(ports))
             server = start(there, "-p", port)
+            wait_for_listener(port, server)
             others = [sample for sample in SAMPLES if sample != there]
             for sample in others:
                 with self.subTest(server=there, client=sample):
