@@ -93,11 +93,22 @@ family() {
 # The pair tests with the programs of one directory, where the device is. Two of these
 # run at a time here, so they get longer than the tests take alone.
 pairs() {
-	local build=$1
+	local build=$1 within=()
 	shift
+	[ ! -d "$build/programs" ] || within=(tests/debian13.sh in)
 	HV_BUILD=$build HV_NO_ATOMICS=$out/no_atomics.so TESTENV_LIMIT=1500 \
 		TESTENV_PASS="HV_BUILD HV_NO_ATOMICS ASAN_OPTIONS UBSAN_OPTIONS" \
-		testenv/testenv.sh run python3 tests/test_pairs.py "$@"
+		testenv/testenv.sh run "${within[@]}" python3 tests/test_pairs.py "$@"
+}
+
+# The same with a kernel that is not the VM's usual one.
+newer_kernel=linux-image-6.12-amd64
+newer() {
+	if apt-cache show "$newer_kernel" >/dev/null 2>&1; then
+		KERNEL=$newer_kernel pairs "$@"
+	else
+		echo "ok - pairs # SKIP no package $newer_kernel here"
+	fi
 }
 
 # What a student reads in each sample, in this order.
@@ -154,6 +165,14 @@ reads_in_order() {
 		>"$out/asan.log" &
 	wait
 	cat "$out/gcc.log" "$out/asan.log"
+	# Kernel 6.12, with this machine's rdma-core and with Debian 13's.
+	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
+	family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs \
+		>"$out/newer.log" &
+	family linux-6.12-rdma-core-13 newer "$out/debian13" Defaults Rights Layouts DeadPeer \
+		>"$out/debian13.log" &
+	wait
+	cat "$out/newer.log" "$out/debian13.log"
 	family testenv python3 tests/test_testenv.py
 } | tee "$log"
 
