@@ -406,9 +406,8 @@ static void report(const struct bench_side *side, const struct options *opt,
     print_table(plan, r, measured, predicted);
     if (disturbed > 0)
         printf(
-            "\nPackets were lost and repeated while %u of these figures were taken: see "
-            "repeats= in\n"
-            "the BENCH lines, and measure again.\n",
+            "\nPackets were repeated while %u of these figures were taken: repeats= in "
+            "the BENCH\nlines. A few are Soft-RoCE's own (see qp.h), many were lost.\n",
             disturbed);
     printf("\nREGISTER bytes=%zu us=%.1f\n", side->registered, side->registering * 1e6);
     printf("\nA list element that isn't the first in its packet costs %.3f us. The block "

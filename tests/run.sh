@@ -173,6 +173,7 @@ reads_in_order() {
 		>"$out/debian13.log" &
 	wait
 	cat "$out/newer.log" "$out/debian13.log"
+	family figures python3 tests/test_figures.py
 	family testenv python3 tests/test_testenv.py
 } | tee "$log"
 

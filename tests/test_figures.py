@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""The measurements: two runs of 05's sweep over block sizes, in virtual time, in a VM each."""
+import os
+import re
+import subprocess
+import unittest
+
+from samples import ROOT, main
+
+COMMAND = ["testenv/testenv.sh", "run", "testenv/pair.sh", "05_gather_write/gather_write",
+           "--bench", "--iters=3", "--sizes=64K", "--timeout=300"]
+
+
+def figures(text):
+    """The BENCH lines of the sweep over block sizes: {(method, block_size): fields}."""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("BENCH "):
+            field = dict(part.split("=") for part in line.split()[1:])
+            found[field["method"], int(field["block_size"])] = field
+    return found
+
+
+class Figures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        env = {**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "900"}
+        runs = [subprocess.Popen(COMMAND, cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        cls.texts = [run.communicate()[0] for run in runs]
+        cls.runs = [figures(text) for text in cls.texts]
+
+    def mbps(self, method, block):
+        return float(self.runs[0][method, block]["bw_MBps"])
+
+    def test_two_runs_agree_within_a_per_cent(self):
+        first, second = self.runs
+        self.assertEqual(len(first), 5 * 11, self.texts[0])
+        for point, fields in first.items():
+            for name in ("lat_p50_us", "bw_MBps"):
+                one, two = float(fields[name]), float(second[point][name])
+                self.assertLess(abs(one / two - 1), 0.01, f"{point} {name}: {one} and {two}")
+            self.assertEqual(fields["clock"], "virtual")
+
+    def test_a_list_of_whole_packets_costs_nothing(self):
+        for block in (4096, 8192, 16384, 32768, 65536):
+            self.assertGreater(self.mbps("sgl", block) / self.mbps("contig", block), 0.99)
+
+    def test_a_list_beats_a_request_for_each_block(self):
+        for block, least in ((64, 6), (512, 1.8), (4096, 1)):
+            self.assertGreater(self.mbps("sgl", block) / self.mbps("each", block), least)
+
+    def test_small_blocks_in_virtual_megabytes_a_second(self):
+        for block, least in ((64, 9.34), (512, 14.16), (4096, 14.23)):
+            self.assertGreater(self.mbps("sgl", block), least)
+
+    def test_auto_is_as_good_as_the_better_one(self):
+        for method, block in self.runs[0]:
+            if method == "auto":
+                best = max(self.mbps("sgl", block), self.mbps("copy", block))
+                self.assertGreater(self.mbps("auto", block) / best, 0.98, block)
+
+    def test_the_model_finds_the_crossover(self):
+        measured, predicted = map(float, re.search(
+            r"^MODEL .*crossover_measured=(\d+) crossover_predicted=(\d+)$",
+            self.texts[0], re.M).groups())
+        self.assertTrue(0.5 < predicted / measured < 2, (measured, predicted))
+
+
+if __name__ == "__main__":
+    main()
