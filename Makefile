@@ -41,6 +41,12 @@ test: ## install what is missing, run all tests
 	@testenv/deps.sh build vm test
 	@tests/run.sh
 
+starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
+	@grading/starter.sh make "$(LAB)" "$(DIR)"
+
+student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
+	@grading/starter.sh release
+
 rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
 	@testenv/testenv.sh rxe-up $(NETDEV)
 
@@ -52,6 +58,6 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-11s %s\n" "$$t" "$$d"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo shell test rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo shell test starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -53,7 +53,7 @@ struct side {
  */
 static uint32_t build_gather_list(struct side *s, const struct layout *l,
                                   const char *base, uint32_t lkey, uint32_t per_wr)
-{
+{ /* LAB: fill s->sge and s->wr, each from its start */
     uint32_t n = 0;
 
     for (size_t i = 0; i < l->block_num; i++) {
@@ -92,7 +92,7 @@ static void wait_until_done(struct side *s, uint64_t count)
 /* Posts wr[0] to wr[n - 1] as chains through next: in one call where the send queue has
  * room, or else in pieces as it empties. It never overflows. */
 static void post_chain(struct side *s, uint32_t n)
-{
+{ /* LAB: the signalled one's wr_id is s->posted by then: see wait_until_done */
     struct ibv_send_wr *bad_wr;
 
     for (uint32_t first = 0; first < n;) {
@@ -117,7 +117,7 @@ static void post_chain(struct side *s, uint32_t n)
  * contiguous message is a list of one block. */
 static void post_message(struct side *s, const struct layout *l, enum method method,
                          char *staging)
-{
+{ /* LAB: one list for each method; for METHOD_AUTO method_for chooses */
     const struct layout whole = {.block_size = l->bytes, .block_num = 1};
     uint32_t n;
 

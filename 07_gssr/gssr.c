@@ -83,7 +83,7 @@ static struct pieces pieces_of(const struct side *s, const struct layout *l,
 /* The scatter/gather list of work request number wr of a message: an SGE for each of its
  * blocks. Returns how many. */
 static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge)
-{
+{ /* LAB: fill sge from its start, at most per_wr of them */
     const size_t first = (size_t)wr * p->per_wr;
     uint32_t n = 0;
 
@@ -100,7 +100,7 @@ static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge)
 /* Posts SENDs number first to first + n - 1 of a message as one chain; the last one's
  * completion says how many are done by then. */
 static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n)
-{
+{ /* LAB: a row of s->max_sge SGEs in s->sge for each; count them in s->posted */
     struct ibv_send_wr wr[PART], *bad_wr;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static void post_sends(struct side *s, const struct pieces *p, uint32_t first, u
 /* The same for receives. Each of them completes by itself. */
 static void post_receives(struct side *s, const struct pieces *p, uint32_t first,
                           uint32_t n)
-{
+{ /* LAB: wr_id counts on from s->expected, which says how many were posted */
     struct ibv_recv_wr wr[PART], *bad_wr;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -214,7 +214,7 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
  * of messages below the number limit. */
 static void post_ahead(struct side *s, const struct layout *l, enum method method,
                        unsigned limit, unsigned depth)
-{
+{ /* LAB: go on at s->next_wr of s->next_message, in parts of at most PART */
     while (s->next_message < limit) {
         const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
         uint32_t n = smaller(p.wrs - s->next_wr, PART);
