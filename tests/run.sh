@@ -145,7 +145,7 @@ reads_in_order() {
 		--inline-suppr --error-exitcode=1 -Icommon common "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror common/*.[ch] [0-9]*/*.c \
 		tests/unit/*.[ch] tests/*.c
-	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh tests/*.sh .ci/run
+	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh .ci/run
 
 	for test in tests/unit/test_*.c; do
 		name=$(basename "$test" .c)
@@ -174,6 +174,7 @@ reads_in_order() {
 	wait
 	cat "$out/newer.log" "$out/debian13.log"
 	family figures python3 tests/test_figures.py
+	HV_BUILD=$out/gcc family handout python3 tests/test_labs.py
 	family testenv python3 tests/test_testenv.py
 } | tee "$log"
 

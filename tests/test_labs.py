@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""The handout keeps its promises: README.md's and labs.md's commands do what the text says,
+each break-it patch shows the messages that labs.md gives for it, and each starter compiles
+and says what is missing in it.
+
+All pairs run in one VM. In there this file runs as "test_labs.py guest" and does what the
+tests out here ask for by files under results/, which both see."""
+import glob
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+from samples import PROGRAM, ROOT, SAMPLES, main
+
+WORK = os.path.join(ROOT, "build", "handout")
+COPY = os.path.join(WORK, "rdma")  # where the handout's commands are run
+PATCHES = os.path.join(ROOT, "tests", "breakit")
+# A copy isn't in the repository that it was copied from.
+ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
+LIMIT = 120  # seconds for one block of commands
+counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
+                        "break-it patches run", "starters run", "references followed"), 0)
+
+# Command blocks that aren't run here, by what stands in them, and why.
+NOT_RUN = {
+    "make demo": "is run by test_testenv.py, and make test is what runs this",
+    "make bench": "takes minutes; test_pairs.py runs what it runs",
+    "--bench": "takes a minute; test_pairs.py runs it",
+    "make shell": "needs a terminal; test_testenv.py types in one",
+    "make rxe-up": "needs a kernel with rdma_rxe, and root",
+    "sudo apt install": "changes this machine",
+    "sudo dnf install": "is for another distribution",
+}
+
+
+def run_on_terminal(script, cwd, may_start, has_begun):
+    """What bash shows when it runs script, as on a terminal, and its exit status."""
+    may_start.wait(LIMIT)
+    ours, theirs = pty.openpty()
+    bash = subprocess.Popen(["timeout", str(LIMIT), "bash", "-c", script], cwd=cwd, env=ENV,
+                            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: nobody has the terminal open any more
+            piece = b""
+        has_begun.set()
+        if not piece:
+            break
+        seen += piece
+    os.close(ours)
+    return seen.decode(errors="replace").replace("\r\n", "\n"), bash.wait()
+
+
+def run_together(scripts, cwd):
+    """Each on a terminal of its own, each begun when the one before has printed something:
+    so a server that says that it waits is there before its client."""
+    events = [threading.Event() for _ in range(len(scripts) + 1)]
+    events[0].set()
+    with ThreadPoolExecutor(len(scripts)) as pool:
+        return list(pool.map(run_on_terminal, scripts, [cwd] * len(scripts), events, events[1:]))
+
+
+def guest():
+    """In the VM: answers requests, each a list of jobs, each a list of scripts that run side
+    by side; as many jobs at a time as the request says."""
+    number = 0
+    while True:
+        name = f"results/{number}"
+        while not os.path.exists(name + ".request"):
+            time.sleep(0.05)
+        with open(name + ".request", encoding="utf-8") as file:
+            request = json.load(file)
+        if os.path.exists("/sys/class/net/dummy0"):  # in the VM: see what was built meanwhile
+            with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+                file.write("3")
+        with ThreadPoolExecutor(request["at_a_time"]) as pool:
+            answer = list(pool.map(lambda job: run_together(job, os.getcwd()), request["jobs"]))
+        with open(name + ".new", "w", encoding="utf-8") as file:
+            json.dump(answer, file)
+        os.rename(name + ".new", name + ".answer")
+        number += 1
+
+
+class Vm:
+    """Where the RDMA device is."""
+
+    def __init__(self):
+        self.number = 0
+        self.process = subprocess.Popen(
+            [os.path.join(COPY, "testenv", "testenv.sh"), "run", "python3",
+             "tests/test_labs.py", "guest"], cwd=COPY, stdin=subprocess.DEVNULL,
+            env={"TESTENV_LIMIT": "900", **ENV})
+
+    def ask(self, jobs, at_a_time=1):
+        """For each job the (output, exit status) of each of its scripts."""
+        name = os.path.join(COPY, "results", str(self.number))
+        self.number += 1
+        with open(name + ".new", "w", encoding="utf-8") as file:
+            json.dump({"jobs": jobs, "at_a_time": at_a_time}, file)
+        os.rename(name + ".new", name + ".request")
+        while not os.path.exists(name + ".answer"):
+            if self.process.poll() is not None:
+                raise AssertionError(f"the VM has ended, status {self.process.returncode}")
+            time.sleep(0.05)
+        with open(name + ".answer", encoding="utf-8") as file:
+            return json.load(file)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+vm = None
+
+
+def setUpModule():
+    global vm
+    shutil.rmtree(WORK, ignore_errors=True)
+    os.makedirs(os.path.join(COPY, "results"))
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                            "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["xargs", "-0", "cp", "--parents", "-t", COPY], cwd=ROOT, check=True,
+                   input=files.stdout)
+    os.symlink(os.path.join(ROOT, "testenv", "cache"), os.path.join(COPY, "testenv", "cache"))
+    vm = Vm()
+    unittest.addModuleCleanup(vm.end)
+    # Programs that are built already are newer than the copy: make has nothing to do.
+    build = os.environ.get("HV_BUILD")
+    for sample in SAMPLES if build else ():
+        shutil.copy(os.path.join(build, PROGRAM[sample]), os.path.join(COPY, sample))
+    subprocess.run(["make", "-s", "-j2"], cwd=COPY, check=True)
+
+
+def tearDownModule():
+    print("ok - __main__: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n),
+          flush=True)
+
+
+def pair(program, port, args=""):
+    """The two scripts of a pair."""
+    return [f"{program} -p {port}", f"{program} -p {port} {args} 127.0.0.1"]
+
+
+class Compiler:
+    """Compiles samples against common/, which is compiled once."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        os.makedirs(directory)
+        common = os.path.join(ROOT, "common")
+        self.flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I" + common]
+        sources = [os.path.join(common, name) for name in sorted(os.listdir(common))
+                   if name.endswith(".c")]
+        subprocess.run(["gcc", *self.flags, "-c", *sources], cwd=directory, check=True)
+        self.objects = [os.path.basename(source)[:-1] + "o" for source in sources]
+
+    def compile(self, source, program):
+        """What gcc says; nothing if all is well."""
+        return subprocess.run(
+            ["gcc", *self.flags, "-o", program, source, *self.objects, "-libverbs"],
+            cwd=self.directory, capture_output=True, text=True, check=False).stderr
+
+
+def labs_md():
+    with open(os.path.join(ROOT, "labs.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+class BreakIt(unittest.TestCase):
+    """tests/breakit: each patch's head says what the two sides print."""
+
+    def read(self, name):
+        with open(os.path.join(PATCHES, name), encoding="utf-8") as file:
+            head = file.read().split("\n\n")[0]
+        return dict(line.split(": ", 1) for line in head.splitlines())
+
+    def build(self, compiler, name, sample):
+        tree = os.path.join(compiler.directory, name)
+        source = os.path.join(sample, PROGRAM[sample] + ".c")
+        os.makedirs(os.path.join(tree, sample))
+        shutil.copy(os.path.join(ROOT, source), os.path.join(tree, source))
+        applied = subprocess.run(["git", "apply", os.path.join(PATCHES, name)], cwd=tree, env=ENV,
+                                 capture_output=True, text=True, check=False)
+        program = os.path.join(tree, PROGRAM[sample])
+        return applied.stderr + compiler.compile(os.path.join(tree, source), program), program
+
+    def test_each_patch_shows_what_the_handout_promises(self):
+        names = sorted(os.listdir(PATCHES))
+        heads = [self.read(name) for name in names]
+        compiler = Compiler(os.path.join(WORK, "breakit"))
+        with ThreadPoolExecutor() as pool:
+            built = list(pool.map(
+                lambda name, head: self.build(compiler, name, head["sample"]), names, heads))
+        jobs = [pair(program, 21000 + i, head.get("client's arguments", ""))
+                for i, ((_, program), head) in enumerate(zip(built, heads))]
+        answers = vm.ask(jobs, at_a_time=4)
+        # The handout's item about a patch goes as far as the next one or a blank line.
+        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n- )", labs_md())
+        items = {name + ".patch": " ".join(text.split()) for name, text in items}
+        for name, head, (error, _), answer in zip(names, heads, built, answers):
+            with self.subTest(patch=name):
+                self.assertEqual(error, "")
+                for role, (output, status) in zip(("server", "client"), answer):
+                    self.assertIn(head[role], output)
+                    self.assertEqual(status, 0 if head[role] == "status=PASS" else 1, output)
+                    if head[role] != "status=FAIL" and not head[role].startswith("the peer"):
+                        self.assertIn(f"`{head[role]}`", items.get(name, "no word of it"))
+                counts["break-it patches run"] += 1
+        if not is_released("05_gather_write/gather_write.c"):
+            self.assertEqual(sorted(items), names)
+
+
+def is_released(source):
+    """Is this what make student-release packs: a starter in a sample's place?"""
+    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+        return "(TODO 1)" in file.read()
+
+
+class Starter(unittest.TestCase):
+    """What make starter writes is the sample but for the bodies that are to be written."""
+    BODY = re.compile(r"^\{(?: /\*.*)?\n(?:.*\n)*?\}$", re.M)
+
+    def read(self, *path):
+        with open(os.path.join(COPY, *path), encoding="utf-8") as file:
+            return file.read()
+
+    def make(self, lab, sample):
+        self.assertEqual(subprocess.run(
+            ["make", "-s", "starter", f"LAB={lab}", f"DIR=starter{lab}"], cwd=COPY,
+            capture_output=True, text=True, check=False).stderr, "")
+        return f"starter{lab}", os.path.join(sample, PROGRAM[sample] + ".c")
+
+    def test_each_starter_is_the_sample_compiles_and_says_what_is_missing(self):
+        if is_released("05_gather_write/gather_write.c"):
+            self.skipTest("the samples here are starters themselves")
+        compiler = Compiler(os.path.join(WORK, "starters"))
+        for number, sample in enumerate(SAMPLES[4:]):
+            with self.subTest(sample=sample):
+                directory, source = self.make(sample[:2], sample)
+                starter = self.read(directory, os.path.basename(source))
+                solution = self.read(source)
+                todo, done = self.BODY.findall(starter), self.BODY.findall(solution)
+                self.assertEqual(len(todo), len(done))
+                missing = [i for i, body in enumerate(todo) if body != done[i]]
+                self.assertGreaterEqual(len(missing), 3)
+                for i in missing:
+                    self.assertIn("die(0, ", todo[i])
+                    self.assertLess(len(todo[i].splitlines()), 9)
+                bodies = iter(done)
+                self.assertEqual(self.BODY.sub(lambda _: next(bodies), starter), solution)
+                program = os.path.join(compiler.directory, sample)
+                self.assertEqual(compiler.compile(
+                    os.path.join(COPY, directory, os.path.basename(source)), program), "")
+                server, client = vm.ask([pair(program, 22000 + number)])[0]
+                for side in (server, client):
+                    self.assertEqual(side[1], 1, side)
+                self.assertRegex(client[0] + server[0],
+                                 sample + r" \w+: \w+ is yet to be written \(TODO \d\): \w+")
+                counts["starters run"] += 1
+
+    def test_the_release_holds_starters_and_no_solution(self):
+        if is_released("05_gather_write/gather_write.c"):
+            self.skipTest("the samples here are starters themselves")
+        tree = os.path.join(WORK, "release")
+        os.makedirs(tree)
+        # The committed files, of this tree as it is now.
+        for command in ("git init -q", "git add .", "git -c user.name=x -c user.email=x@x "
+                        "commit -qm x", "make -s student-release",
+                        f"tar -xzf results/hello-verbs.tar.gz -C {tree}"):
+            subprocess.run(command.split(), cwd=COPY, env=ENV, check=True, capture_output=True)
+        tree = os.path.join(tree, "hello-verbs")
+        held = ""
+        for directory, _, files in os.walk(tree):
+            for name in files:
+                with open(os.path.join(directory, name), encoding="utf-8") as file:
+                    held += file.read()
+        for sample in SAMPLES[4:]:
+            source = os.path.join(sample, PROGRAM[sample] + ".c")
+            with open(os.path.join(tree, source), encoding="utf-8") as file:
+                todo = self.BODY.findall(file.read())
+            secret = [body for body in self.BODY.findall(self.read(source)) if body not in todo]
+            self.assertGreaterEqual(len(secret), 3)
+            for body in secret:
+                self.assertNotIn(max(body.splitlines()[1:], key=len), held)
+        self.assertEqual(subprocess.run(
+            ["make", "-s", "CFLAGS=-O0 -Werror", "05_gather_write", "06_scatter_read", "07_gssr"],
+            cwd=tree, capture_output=True, text=True, check=False).stderr, "")
+
+
+class Block:
+    """A block of README.md or labs.md: fenced, or indented by 4 spaces."""
+
+    def __init__(self, file, line, language, lines):
+        self.where = f"{file}:{line}"
+        self.lines = lines
+        self.is_output = language == "text" or lines[0].startswith(("RESULT ", "LAYOUT "))
+        self.is_commands = language == "sh" or language is None and bool(re.match(
+            r"make\b|cd |sudo |git |ibv_|testenv/|TESTENV|\d\d_\w+/\w", lines[0]))
+
+    def why_not_run(self):
+        for start, reason in NOT_RUN.items():
+            if any(start in line for line in self.lines):
+                return reason
+        return None
+
+    def scripts(self):
+        """{terminal: script}; terminal 0 is this machine, without an RDMA device."""
+        scripts = {}
+        for line in self.lines:
+            terminal = re.search(r"# terminal (\d)", line)
+            scripts.setdefault(int(terminal[1]) if terminal else 0, []).append(line)
+        return {terminal: "\n".join(lines) for terminal, lines in scripts.items()}
+
+
+def blocks_of(file):
+    with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+        lines = text.read().splitlines()
+    found, i = [], 0
+    while i < len(lines):
+        start = i
+        if lines[i].lstrip().startswith("```"):
+            indent = len(lines[i]) - len(lines[i].lstrip())
+            i += 1
+            while not lines[i].lstrip().startswith("```"):
+                i += 1
+            found.append(Block(file, start + 1, lines[start].strip()[3:],
+                               [line[indent:] for line in lines[start + 1:i]]))
+        elif lines[i].startswith("    ") and not (i and lines[i - 1].strip()):
+            while i + 1 < len(lines) and (lines[i + 1].startswith("    ") or (
+                    not lines[i + 1] and i + 2 < len(lines) and lines[i + 2].startswith("    "))):
+                i += 1
+            found.append(Block(file, start + 1, None, [line[4:] for line in lines[start:i + 1]]))
+        i += 1
+    return found
+
+
+def as_pattern(lines):
+    """What is shown as a pattern: … stands for what varies, alone on a line for lines."""
+    return "".join("(?:.*\n)*?" if line == "…" else
+                   ".+?".join(map(re.escape, line.split("…"))) + "\n" for line in lines)
+
+
+class Prose(unittest.TestCase):
+    maxDiff = None
+
+    def commands(self, block):
+        """Runs a block; {terminal: (output, status)}."""
+        scripts = block.scripts()
+        terminals = sorted(scripts)
+        if terminals == [0]:
+            return {0: run_together([scripts[0]], COPY)[0]}
+        self.assertNotIn(0, terminals, f"{block.where}: some lines name no terminal")
+        return dict(zip(terminals, vm.ask([[scripts[t] for t in terminals]])[0]))
+
+    def output(self, block, seen):
+        """Compares the output that the text shows with what was seen: the last terminal's,
+        unless lines "# terminal N" divide it."""
+        shown, terminal = {}, max(seen)
+        for line in block.lines:
+            if heading := re.fullmatch(r"# terminal (\d)", line):
+                terminal = int(heading[1])
+            else:
+                shown.setdefault(terminal, []).append(line)
+        for terminal, lines in shown.items():
+            printed = seen[terminal][0].rstrip("\n") + "\n"
+            # A single line may be shown of many.
+            same = re.search if len(lines) == 1 else re.fullmatch
+            if not same(as_pattern(lines), printed):
+                self.fail(f"{block.where} shows\n" + "\n".join(lines) +
+                          f"\nbut terminal {terminal} showed\n{printed}")
+        counts["outputs compared"] += 1
+
+    def check(self, file):
+        blocks = blocks_of(file)
+        seen = None
+        for block, after in zip(blocks, blocks[1:] + [None]):
+            if block.is_commands and (reason := block.why_not_run()):
+                print(f"# {block.where} is not run, it {reason}", flush=True)
+                counts["blocks left out"] += 1
+                seen = None
+            elif block.is_commands:
+                with self.subTest(block=block.where):
+                    seen = None
+                    seen = self.commands(block)
+                    counts["blocks run"] += 1
+                    text = after.lines if after and after.is_output else []
+                    for terminal, (output, status) in seen.items():
+                        if not any("FAIL" in line for line in text):
+                            self.assertEqual(status, 0, f"terminal {terminal}: {output}")
+            elif block.is_output and seen:
+                with self.subTest(block=block.where):
+                    self.output(block, seen)
+
+    def test_README(self):
+        self.check("README.md")
+
+    def test_labs(self):
+        self.check("labs.md")
+
+
+class References(unittest.TestCase):
+    """What the text points to is there."""
+
+    def check(self, file, pattern, is_there):
+        with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+            found = sorted(set(re.findall(pattern, text.read())))
+        counts["references followed"] += len(found)
+        self.assertEqual([name for name in found if not is_there(name)], [], file)
+
+    def file_is_there(self, name):
+        if name.startswith(("/", "results/", "my0")):  # not ours, or not there yet
+            return True
+        places = ("", "common", "tests", *SAMPLES)
+        return any(glob.glob(os.path.join(ROOT, place, name)) for place in places)
+
+    def test_files(self):
+        for file in ("README.md", "labs.md"):
+            self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
+                       self.file_is_there)
+            self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
+
+    def test_links_to_headings(self):
+        for file in ("README.md", "labs.md"):
+            with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+                headings = re.findall(r"(?m)^#+ (.*)", text.read())
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+                     for heading in headings}
+            self.check(file, r"\]\(#([^)]+)\)", slugs.__contains__)
+
+    def test_make_targets(self):
+        with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
+            targets = set(re.findall(r"(?m)^([\w-]+):", text.read())) | {"run"}
+        for file in ("README.md", "labs.md"):
+            self.check(file, r"(?:`|^    |^)make ([a-z][\w-]*)", targets.__contains__)
+
+    def test_manual_pages(self):
+        if not shutil.which("dpkg"):
+            self.skipTest("dpkg lists the manual pages")
+        pages = subprocess.run(["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True,
+                               check=True).stdout
+        for file in ("README.md", "labs.md"):
+            self.check(file, r"(ibv_\w+)\(3\)", lambda name: f"/{name}.3" in pages)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["guest"]:
+        guest()
+    main()
