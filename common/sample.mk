@@ -3,6 +3,7 @@
 #
 #   make          build it
 #   make run      run a server and a client; ARGS="..." goes to the client
+#                 HOSTS=2: on two hosts, which are VMs joined by a wire
 #   make clean    remove what was built
 
 ifeq ($(origin CC),default)
@@ -12,12 +13,13 @@ CFLAGS  ?= -O2 -g
 WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
 # Where the program goes: elsewhere for builds with other compilers or sanitizers.
 OUT     ?= .
+HOSTS   ?= 1
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard ../common/*.[ch]) Makefile ../common/sample.mk
 	$(CC) $(WARNINGS) $(CFLAGS) -I../common -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
 
 run: $(OUT)/$(SAMPLE)
-	../testenv/testenv.sh run ../testenv/pair.sh $(OUT)/$(SAMPLE) $(ARGS)
+	TESTENV_HOSTS=$(HOSTS) ../testenv/testenv.sh run ../testenv/pair.sh $(OUT)/$(SAMPLE) $(ARGS)
 
 clean:
 	rm -f $(SAMPLE)

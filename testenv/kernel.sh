@@ -15,7 +15,7 @@ cache=$here/cache
 # built in, or no longer has, is passed over (rdma_rxe fails without
 # crc32_generic up to Linux 6.13, later ones have no such module).
 modules="virtio_pci 9pnet_virtio 9p overlay virtio_console
-	crc32_generic rdma_ucm rdma_rxe dummy"
+	crc32_generic rdma_ucm rdma_rxe dummy virtio_net af_packet sch_netem"
 
 die() {
 	echo "testenv: $*" >&2

@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # Runs one sample as two processes on this machine, and shows what each printed:
 #   pair.sh PROGRAM [client's arguments]
+# With TESTENV_HOSTS=2 (see testenv.sh) the server runs on the other host.
 # Exit status: 0 if both passed, 77 if there is no usable RDMA device, else 1.
 set -u
 program=$1
 shift
+there=() address=127.0.0.1 where=''
+if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
+	there=("$(dirname "$(readlink -f "$0")")/there.sh") address=10.0.1.1
+	where=" on $address"
+fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-"$program" >"$log" 2>&1 &
+"${there[@]}" "$program" >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
-"$program" "$@" 127.0.0.1 >"$log.client" 2>&1
+"$program" "$@" "$address" >"$log.client" 2>&1
 client_status=$?
 trap 'rm -f "$log" "$log.client"' EXIT
 
@@ -27,9 +33,9 @@ fi
 wait "$server"
 server_status=$?
 
-echo "--- server: $program"
+echo "--- server$where: $program"
 cat "$log"
-echo "--- client: $program${*:+ $*} 127.0.0.1"
+echo "--- client${where:+ on 10.0.1.2}: $program${*:+ $*} $address"
 cat "$log.client"
 case "$server_status $client_status" in
 "0 0") exit 0 ;;

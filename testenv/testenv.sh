@@ -16,6 +16,8 @@
 #   TESTENV=vm|native    the VM even where there is a device; never the VM
 #   TESTENV_PASS="A B"   environment variables that are passed into the VM
 #   TESTENV_LIMIT=300    seconds for run (8 hours for shell)
+#   TESTENV_HOSTS=2      two VMs joined by a wire: CMD runs in one, 10.0.1.2, and
+#                        there.sh runs commands in the other, 10.0.1.1
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
@@ -28,7 +30,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 cache=$here/cache
 export PATH=$PATH:/usr/sbin:/sbin
-children='' dir='' kernel='' qemu='' tty=''
+children='' dir='' kernel='' qemu='' other='' tty=''
 
 say() { echo "testenv: $*" >&2; }
 die() { # STATUS SENTENCE
@@ -46,7 +48,10 @@ has_device() {
 	done
 	return 1
 }
-native() { [ "${TESTENV:-}" != vm ] && [ "${TESTENV_CLOCK:-}" != virtual ] && has_device; }
+native() {
+	[ "${TESTENV:-}" != vm ] && [ "${TESTENV_CLOCK:-}" != virtual ] &&
+		[ "${TESTENV_HOSTS:-1}" = 1 ] && has_device
+}
 
 # Waits 0.1 s without a process for it: nothing is ever written to this pipe.
 exec {tick}<> <(:)
@@ -60,7 +65,7 @@ kill_vm() { { kill -9 "$qemu"; wait "$qemu"; } 2>/dev/null; } # bash would repor
 clean_up() {
 	exec 2>/dev/null # as in kill_vm
 	# shellcheck disable=SC2086 # lists of process numbers
-	kill -9 $qemu $children
+	kill -9 $qemu $other $children
 	wait
 	[ -z "$dir" ] || rm -rf "$dir"
 }
@@ -94,19 +99,35 @@ script() {
 	local name
 	# shellcheck disable=SC2016 # the guest's PATH
 	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH"' "$PWD"
-	for name in ${TESTENV_PASS:-} TESTENV_CLOCK; do
+	for name in ${TESTENV_PASS:-} TESTENV_CLOCK TESTENV_HOSTS; do
 		[ -z "${!name+set}" ] || printf ' %q' "$name=${!name}"
 	done
 	printf ' %q' "$@"
 }
 
+# wires DIR HOST - sets wires to QEMU's arguments for a host's two network cards.
+# What a card of host 1 sends comes out of host 2's, and back: Ethernet frames over
+# sockets in DIR. The first is the wire that RDMA runs on and that may be cut; by
+# the second the hosts are told what to do.
+wires() {
+	local name
+	for name in wire control; do
+		wires+=(-netdev "dgram,id=$name,local.type=unix,local.path=${1//,/,,}/$name$2,remote.type=unix,remote.path=${1//,/,,}/$name$((3 - $2))"
+			-device "virtio-net-pci,netdev=$name,mac=52:54:00:00:0${#name}:0$2")
+	done
+}
+
 # qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it.
 qemu_start() {
 	local cpu=max share=local,security_model=none,multidevs=remap results=()
-	local accel=$1 cpus=(-smp 2)
+	local accel=$1 cpus=(-smp 2) wires=()
 	[ "$1" != kvm ] || cpu=host
 	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
 		accel=tcg,thread=single cpus=(-smp 1 -icount shift=2)
+	fi
+	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
+		wires "${dir%/other}" "$(cat "$dir/host")"
+		cpus=(-smp 1) # two on each would take turns on most machines
 	fi
 	if [ -d "$root/results" ]; then
 		printf %s "$root/results" >"$dir/results"
@@ -123,7 +144,7 @@ qemu_start() {
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
 		-fsdev "$share,id=session,path=${dir//,/,,}" \
 		-device virtio-9p-pci,fsdev=session,mount_tag=session \
-		"${results[@]}" </dev/null >"$dir/qemu" 2>&1 &
+		"${wires[@]}" "${results[@]}" </dev/null >"$dir/qemu" 2>&1 &
 	qemu=$!
 }
 
@@ -151,13 +172,24 @@ wait_alive() { # SECONDS
 	[ -e "$dir/alive" ]
 }
 
+# other_host - boots the second VM, which does what there.sh tells it.
+other_host() {
+	local dir=$dir/other
+	mkdir "$dir"
+	echo 1 >"$dir/host"
+	script "$here/there.sh" --serve >"$dir/cmd"
+	: >"$dir/out"
+	start
+	other=$qemu
+}
+
 # failed STATUS SENTENCE - keeps the console log and ends.
 failed() {
 	local log why
 	kill_vm
 	pause; pause; pause # for the last output to get out
 	log=$cache/log-$(date +%Y%m%d-%H%M%S)-$$
-	cat "$dir/qemu" "$dir/console" >"$log" 2>/dev/null
+	cat "$dir"/{,other/}{qemu,console,out} >"$log" 2>/dev/null
 	why=$(sed -n 's/^testenv FAILED: //p' "$log" | head -n1)
 	die "$1" "$2${why:+ ($why)}; its console log is $log"
 }
@@ -173,6 +205,10 @@ run() {
 	# The guest writes files and tail hands them on. A write over 9p is done when
 	# it returns, so nothing can be lost at the end.
 	: >"$dir/out"
+	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
+		echo 2 >"$dir/host"
+		other_host
+	fi
 	[ /dev/fd/1 -ef /dev/fd/2 ] || : >"$dir/err" # 2>&1: keep the order
 	start
 	tied tail -f -s 0.1 --pid="$qemu" -c +1 "$dir/out" 2>/dev/null &
@@ -186,11 +222,13 @@ run() {
 			# Nobody reads any more: as SIGPIPE would.
 			alive "$pid" || ! alive "$qemu" || exit 141
 		done
+		[ -z "$other" ] || alive "$other" || failed 125 "the other VM failed"
 		((SECONDS < end)) ||
 			failed 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-300} s"
 		pause
 	done
 	kill_vm # it has nothing left to do but power off
+	[ -z "$other" ] || qemu=$other kill_vm
 	wait # for the last output to be read
 	[ -s "$dir/status" ] || failed 125 "the VM failed"
 	exit "$(cat "$dir/status")"

@@ -40,8 +40,9 @@ class Ended:
         return f"exit status {self.status}\nstdout:\n{self.out}\nstderr:\n{self.err}"
 
 
-def start(sample, *args, **more):
-    return subprocess.Popen([path(sample), *args], stdin=subprocess.DEVNULL,
+def start(sample, *args, there=(), **more):
+    """there: a command before the program, testenv/there.sh say."""
+    return subprocess.Popen([*there, path(sample), *args], stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 

@@ -120,13 +120,18 @@ class Run(unittest.TestCase):
         os.remove(mark)
 
     def test_interrupt_leaves_nothing_running(self):
-        process = subprocess.Popen([TESTENV, "run", "sleep", "100"], env=VM,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, start_new_session=True)
-        self.assertTrue(wait_for(lambda: qemus() - self.before, 30), "no VM started")
-        time.sleep(2)
-        os.killpg(process.pid, signal.SIGINT)
-        self.assertEqual(process.wait(10), 130)
+        for hosts in (1, 2):
+            with self.subTest(hosts=hosts):
+                process = subprocess.Popen(
+                    [TESTENV, "run", "sleep", "100"], env={**VM, "TESTENV_HOSTS": str(hosts)},
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, start_new_session=True)
+                self.assertTrue(wait_for(lambda: len(qemus() - self.before) == hosts, 30),
+                                "no VM started")
+                time.sleep(2)
+                os.killpg(process.pid, signal.SIGINT)
+                self.assertEqual(process.wait(10), 130)
+                self.assertTrue(wait_for(lambda: qemus() <= self.before, 5), "still running")
 
     def test_limit_is_kept(self):
         ended = subprocess.run([TESTENV, "run", "sleep", "100"], stdin=subprocess.DEVNULL,
@@ -150,6 +155,16 @@ class Run(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*found "good morning"'
                          r".*--- client: \./hello_write --message good morning 127\.0\.0\.1\n")
+
+    def test_make_run_on_two_hosts_shows_both_sides(self):
+        ended = subprocess.run(["make", "-s", "run", "HOSTS=2", "ARGS=--size 100"], env=VM,
+                               cwd=os.path.join(ROOT, "03_read"), capture_output=True,
+                               text=True, stdin=subprocess.DEVNULL, timeout=200, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertRegex(ended.stdout, r"(?s)--- server on 10\.0\.1\.1: \./read\n.*"
+                         r"::ffff:10\.0\.1\.1\).*role=server status=PASS.*"
+                         r"--- client on 10\.0\.1\.2: \./read --size 100 10\.0\.1\.1\n.*"
+                         r"::ffff:10\.0\.1\.2\).*role=client status=PASS")
 
     def test_make_demo_passes_every_pair(self):
         ended = subprocess.run(["make", "-s", "demo"], env=VM, cwd=ROOT, capture_output=True,
