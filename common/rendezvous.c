@@ -288,7 +288,8 @@ static int remaining_ms(double deadline)
 /* MSG_NOSIGNAL: a peer that is gone is an error to report, not a SIGPIPE. All our lines
  * together are smaller than a socket's buffer, so the send never has to wait for one that
  * reads. */
-static void send_line(struct rendezvous *rv, const char *line, size_t len)
+static void send_line(struct rendezvous *rv, const char *what, const char *line,
+                      size_t len)
 {
     if (rv->opt->verbose)
         printf("-> %.*s", (int)len, line);
@@ -299,7 +300,7 @@ static void send_line(struct rendezvous *rv, const char *line, size_t len)
         if (n < 0 && errno == EAGAIN)
             die(0, "the peer is silent: it doesn't read what is sent to it");
         if (n < 0)
-            die(errno, "the peer closed the connection");
+            die(errno, "the peer closed the connection before this side's '%s'", what);
         line += n;
         len -= (size_t)n;
     }
@@ -647,7 +648,7 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
         send_error(rv->fd, "only one side has a GID");
         die(0, "only one side has a GID: they can't reach each other");
     }
-    send_line(rv, line, format_endpoint(mine, line));
+    send_line(rv, "endpoint", line, format_endpoint(mine, line));
     if (rv->opt->host) {
         size_t len = receive_line(rv, "endpoint", line);
         if (strncmp(line, refusal, strlen(refusal)) == 0)
@@ -673,11 +674,11 @@ void rendezvous_swap(struct rendezvous *rv, struct endpoint *mine, struct endpoi
 
 void rendezvous_sync(struct rendezvous *rv, const char *step)
 {
-    char mine[LINE_SIZE], theirs[LINE_SIZE];
-    int len = snprintf(mine, sizeof(mine), "sync %s\n", step);
+    char mine[LINE_SIZE], theirs[LINE_SIZE], line[LINE_SIZE];
+    int len = snprintf(line, sizeof(line), "sync %s\n", step);
 
-    send_line(rv, mine, (size_t)len);
-    mine[len - 1] = '\0';
+    snprintf(mine, sizeof(mine), "sync %s", step);
+    send_line(rv, mine, line, (size_t)len);
     receive_line(rv, mine, theirs);
     if (strcmp(mine, theirs) != 0)
         die(0, "the peer sent '%s' instead of '%s'", theirs, mine);
@@ -688,7 +689,7 @@ bool rendezvous_verdict(struct rendezvous *rv, bool pass)
     char line[LINE_SIZE];
     const char *mine = pass ? "verdict PASS\n" : "verdict FAIL\n";
 
-    send_line(rv, mine, strlen(mine));
+    send_line(rv, "verdict", mine, strlen(mine));
     receive_line(rv, "verdict", line);
     bool peer_pass = strcmp(line, "verdict PASS") == 0;
     if (!peer_pass && strcmp(line, "verdict FAIL") != 0)
