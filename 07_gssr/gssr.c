@@ -345,7 +345,8 @@ int main(int argc, char **argv)
     struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
     if (!send_cq)
         die(errno, "ibv_create_cq");
-    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
+    /* When a SEND has failed, the receives are flushed: the reason stands in send_cq. */
+    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, send_cq, channel, 0);
     if (!recv_cq)
         die(errno, "ibv_create_cq");
 

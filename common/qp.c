@@ -109,6 +109,12 @@ void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
     }
     if (n < 0)
         die(0, "ibv_poll_cq");
+    if (wc->status == IBV_WC_WR_FLUSH_ERR && cq->cq_context) {
+        struct ibv_wc other;
+        while (ibv_poll_cq(cq->cq_context, 1, &other) > 0)
+            if (other.status != IBV_WC_SUCCESS)
+                die_wc(&other, "an earlier request");
+    }
     if (wc->status != IBV_WC_SUCCESS) /* the other fields but wr_id are undefined then */
         die_wc(wc, what);
 }
