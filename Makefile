@@ -37,8 +37,21 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
+# The sample that LAB=03 names: 03_read/read.
+lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
+LAB ?= 01
+
+wire: ## run a sample between two hosts and show its packets (LAB=03, ARGS="--size 1K")
+	@testenv/deps.sh build vm wire
+	@mkdir -p results/wire
+	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
+	@cd $(dir $(lab)) && TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
+		../results/wire/$(notdir $(lab)).pcap ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS)
+	@testenv/ladder.py results/wire/$(notdir $(lab)).pcap
+	@echo "all of it: wireshark results/wire/$(notdir $(lab)).pcap"
+
 test: ## install what is missing, run all tests
-	@testenv/deps.sh build vm test
+	@testenv/deps.sh build vm wire test
 	@tests/run.sh
 
 starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
@@ -60,4 +73,5 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo shell test starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo shell wire test starter student-release rxe-up \
+	rxe-down clean help $(SAMPLES)

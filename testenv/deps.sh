@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, bench, test
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, test
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;
@@ -30,6 +30,10 @@ vm    setpriv                          util-linux        util-linux           ut
 vm    package-lists                    -                 -                    -                -
 bench gnuplot                          gnuplot-nox       gnuplot              gnuplot          gnuplot
 bench ib_write_bw                      perftest          perftest             perftest         perftest
+wire  tcpdump                          tcpdump           tcpdump              tcpdump          tcpdump
+wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
+wire  tc                               iproute2          iproute-tc           iproute2         iproute2
+wire  python3                          python3           python3              python3          python
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  clang                            clang             clang                clang            clang
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
@@ -74,7 +78,7 @@ fi
 
 missing='' packages=''
 for wanted; do
-	case $wanted in build | vm | bench | test) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, test" >&2 && exit 2 ;; esac
+	case $wanted in build | vm | bench | wire | test) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, test" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
 		{ [ "$group" = "$wanted" ] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"

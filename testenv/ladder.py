@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Prints a capture of RoCE v2 packets as a ladder between client and server.
+
+    ladder.py FILE.pcap
+
+A packet's line: its PSN, counted from the first of the same requester's; the opcode; what
+its headers carry (RETH: which memory; AETH: the answer; AtomicETH: the operands); and how
+many bytes of the message. tshark decodes; where each number stands in a packet says the
+IBTA specification, chapter 9.
+"""
+import itertools
+import subprocess
+import sys
+
+FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband.bth.psn",
+          "infiniband.bth.padcnt", "infiniband.reth.va",
+          "infiniband.reth.r_key", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
+          "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
+          "infiniband.atomicacketh.origremdt", "infiniband.immdt", "udp.payload")
+# The opcodes of a reliable connection by number, and the bytes of headers behind the BTH.
+RETH, AETH, IMM, ATOMIC, ORIG = 16, 4, 4, 28, 8
+OPCODES = {
+    0: ("SEND First", 0), 1: ("SEND Middle", 0), 2: ("SEND Last", 0),
+    3: ("SEND Last with Immediate", IMM), 4: ("SEND Only", 0),
+    5: ("SEND Only with Immediate", IMM),
+    6: ("RDMA WRITE First", RETH), 7: ("RDMA WRITE Middle", 0), 8: ("RDMA WRITE Last", 0),
+    9: ("RDMA WRITE Last with Immediate", IMM), 10: ("RDMA WRITE Only", RETH),
+    11: ("RDMA WRITE Only with Immediate", RETH + IMM), 12: ("RDMA READ Request", RETH),
+    13: ("RDMA READ response First", AETH), 14: ("RDMA READ response Middle", 0),
+    15: ("RDMA READ response Last", AETH), 16: ("RDMA READ response Only", AETH),
+    17: ("Acknowledge", AETH), 18: ("ATOMIC Acknowledge", AETH + ORIG),
+    19: ("CmpSwap", ATOMIC), 20: ("FetchAdd", ATOMIC),
+}
+ANSWERS = range(13, 19)  # they repeat the PSN of what they answer
+
+
+class Packet:
+    """src, name, answer (to the other's request), psn (relative), payload (bytes), data,
+    value (of the header fields) and carries (the same in words)."""
+
+    def __init__(self, line, first_psns):
+        value = dict(zip(FIELDS, line.split("\t")))
+        opcode = int(value["infiniband.bth.opcode"], 0)
+        self.src = value["ip.src"]
+        self.name, headers = OPCODES[opcode]
+        self.answer = opcode in ANSWERS
+        # UDP header 8, BTH 12, ICRC 4
+        self.payload = (int(value["udp.length"]) - 24 - headers
+                        - int(value["infiniband.bth.padcnt"]))
+        at = 12 + headers  # where the payload begins, behind the BTH and what follows it
+        self.data = bytes.fromhex(value["udp.payload"])[at:at + self.payload]
+        psn = int(value["infiniband.bth.psn"])
+        requester = value["ip.dst"] if self.answer else self.src
+        self.psn = (psn - first_psns.setdefault(requester, psn)) % (1 << 24)
+        self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
+                      for name, text in value.items() if "eth." in name or "immdt" in name
+                      if text}
+        self.carries = ", ".join(self.headers())
+
+    def headers(self):
+        """What the headers behind the BTH say, header by header."""
+        value = self.value
+        if "reth.dmalen" in value:
+            yield (f"RETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
+                   f"length {value['reth.dmalen']}")
+        if "atomiceth.swapdt" in value:
+            yield (f"AtomicETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
+                   + (f"add {value['atomiceth.swapdt']}" if self.name == "FetchAdd" else
+                      f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"))
+        if "aeth.syndrome" in value:
+            kind = ("ACK", "RNR NAK", "reserved", "NAK")[value["aeth.syndrome"] >> 5 & 3]
+            yield f"AETH {kind} msn {value['aeth.msn']}"
+        if "atomicacketh.origremdt" in value:
+            yield f"was {value['atomicacketh.origremdt']}"
+        if "immdt" in value:
+            yield f"immediate {value['immdt']}"
+
+
+def packets(pcap):
+    command = ["tshark", "-r", pcap, "-d", "udp.port==4791,infiniband", "-T", "fields",
+               "-E", "occurrence=f"]
+    for name in FIELDS:
+        command += ["-e", name]
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         check=True).stdout
+    first_psns = {}
+    return [Packet(line, first_psns) for line in out.splitlines() if line.strip()]
+
+
+def ladder(pcap, client="10.0.1.2", server="10.0.1.1"):
+    print(f"client {client:<75} server {server}")
+    for (right, name, payload), group in itertools.groupby(
+            packets(pcap), lambda p: (p.src == client, p.name, p.payload)):
+        group = list(group)
+        while group:  # only Middle packets have nothing but their number to tell
+            some = group if "Middle" in name else group[:1]
+            group = group[len(some):]
+            number = str(some[0].psn) + (f"..{some[-1].psn}" if len(some) > 1 else "")
+            text = f"{number:>9}  {name}"
+            text += f" x {len(some)}" if len(some) > 1 else ""
+            text += f", {some[0].carries}" if some[0].carries else ""
+            text += f", {payload} bytes" if payload else ""
+            text += " each" if len(some) > 1 else ""
+            print(f"  | {text:<86} --> |" if right else f"  | <-- {text:<86} |")
+
+
+if __name__ == "__main__":
+    ladder(*sys.argv[1:])
