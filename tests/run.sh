@@ -111,6 +111,12 @@ newer() {
 	fi
 }
 
+# Another test program in the VM, or in one of two.
+in_vm() {
+	HV_BUILD=$out/gcc TESTENV_PASS=HV_BUILD TESTENV_LIMIT=1200 \
+		testenv/testenv.sh run python3 "$1"
+}
+
 # What a student reads in each sample, in this order.
 reads_in_order() {
 	local sample=$1 file at=0 found pattern
@@ -175,6 +181,13 @@ reads_in_order() {
 	cat "$out/newer.log" "$out/debian13.log"
 	family figures python3 tests/test_figures.py
 	HV_BUILD=$out/gcc family handout python3 tests/test_labs.py
+	# Side by side too, as both wait most of the time.
+	mkdir -p results/wire
+	TESTENV_HOSTS=2 family wire in_vm tests/test_wire.py >"$out/wire.log" &
+	family dead in_vm tests/test_dead.py >"$out/dead.log" &
+	wait
+	cat "$out/wire.log" "$out/dead.log"
+	family ladder python3 tests/test_ladder.py
 	family testenv python3 tests/test_testenv.py
 } | tee "$log"
 

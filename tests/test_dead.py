@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""A side that dies or hangs, at every step: the other ends in time and says at which step.
+
+A TCP proxy stands between client and server. It reads the lines that they exchange
+(common/rendezvous.h), catches one of the victim's and sends the victim a signal just then:
+SIGKILL, after which the peer's connection is closed, or SIGSTOP, after which it is silent.
+"""
+import concurrent.futures
+import itertools
+import select
+import signal
+import socket
+import subprocess
+import time
+
+from samples import SAMPLES, end, main, start
+from test_pairs import PairTest, ports
+
+TIMEOUT = 8  # -t of both sides; longer than all retries of a request take
+# The line of the victim's at which it is caught, and whether that line still gets through
+# to the peer; during: a second after the verb has begun. Then the samples to try: where
+# the verb has a part, all (but 01 has one message only), else one of each kind.
+KINDS = ("02_send_recv", "03_read", "05_gather_write")
+STEPS = {
+    "swap": ("hello-verbs/1", False, KINDS),
+    "ready": ("sync ready", False, KINDS),
+    "verb": ("sync ready", True, SAMPLES),
+    "during": (None, True, SAMPLES[1:]),
+    "done": ("sync done", False, KINDS),
+    "verdict": ("verdict", False, KINDS),
+}
+VICTIMS = ("server", "client")
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+ONE_SIDED = ("03_read", "04_atomic")  # thousands of messages, and no line between
+
+
+def reasons(sample, step, victim, sent):
+    """What the survivor may say: patterns, of which one has to match."""
+    line = {"swap": "endpoint", "done": "sync done", "verdict": "verdict"}.get(step, "sync ready")
+    if step == "swap" and victim == "client":
+        return [f"no client came in {TIMEOUT} s"]  # to the server it never was one
+    lines = [line]
+    said = []
+    if step in ("verb", "during"):
+        lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved"]
+        if (step, victim, sent) == ("during", "server", signal.SIGSTOP) and sample in ONE_SIDED:
+            lines = ["verdict"]  # it had nothing to do, and said done at once
+        if sample in ("02_send_recv", "07_gssr"):  # it waits for a message of the victim's
+            said.append(fr"no completion of [\w ,-]+ in {TIMEOUT} s")
+        if sent == signal.SIGKILL:  # whose NIC answers no more
+            said.append(r"completion of [\w ,-]+: transport retry counter exceeded \(status 12\)")
+    for line in lines:
+        said.append(f"the peer is silent: no '{line}' from it in {TIMEOUT} s"
+                    if sent == signal.SIGSTOP else
+                    f"the peer closed the connection before (its|this side's) '{line}'")
+    return said
+
+
+def strike(process, sent):
+    """Returns when the signal has done its work."""
+    process.send_signal(sent)
+    while sent == signal.SIGSTOP:
+        with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
+            if stat.read().rpartition(")")[2].split()[0] == "T":
+                return
+    process.wait()
+
+
+class Relay:
+    """The proxy: between a pair, until it has struck the victim."""
+
+    def __init__(self, sample, step, victim, sent):
+        self.catch, self.passes, _ = STEPS[step]
+        self.victim, self.sent = victim, sent
+        self.seen = []
+        args = ["-t", str(TIMEOUT)]
+        if step == "during":
+            # A stopped server's NIC goes on answering: the client's READs have to end.
+            ends = sample in ONE_SIDED and (victim, sent) == ("server", signal.SIGSTOP)
+            args += ["-n", "8000" if ends else "1000000"]
+        self.port = next(ports)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.side = {"server": start(sample, "-p", str(self.port), "-t", str(TIMEOUT)),
+                         "client": start(sample, "-p", str(listener.getsockname()[1]), *args,
+                                         "127.0.0.1")}
+            self.link = {"client": listener.accept()[0]}
+        for _ in range(200):
+            try:
+                self.link["server"] = socket.create_connection(("127.0.0.1", self.port))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+
+    def run(self):
+        """Passes lines on until the victim is struck; returns when that was."""
+        peer = {"server": "client", "client": "server"}
+        role_of = {sock: role for role, sock in self.link.items()}
+        held = {role: b"" for role in self.link}
+        begun = None
+        while True:
+            wait = None if begun is None else max(0, begun + 1 - time.monotonic())
+            readable = select.select(list(role_of), [], [], wait)[0]
+            if begun is not None and time.monotonic() >= begun + 1:
+                strike(self.side[self.victim], self.sent)
+                return time.monotonic()
+            for sock in readable:
+                role = role_of[sock]
+                data = sock.recv(4096)
+                if not data:
+                    raise AssertionError(f"{role} went by itself, after {self.seen}")
+                *lines, held[role] = (held[role] + data).split(b"\n")
+                for line in lines:
+                    self.seen.append((role, line.split(b" sample")[0].decode()))
+                    caught = (role == self.victim and self.catch is not None
+                              and line.startswith(self.catch.encode()))
+                    if caught:
+                        strike(self.side[role], self.sent)
+                    if not caught or self.passes:
+                        self.link[peer[role]].sendall(line + b"\n")
+                    if caught:
+                        return time.monotonic()
+            ready = [role for role, line in self.seen if line == "sync ready"]
+            if self.catch is None and begun is None and len(ready) == 2:
+                begun = time.monotonic()
+
+
+class DeadPeer(PairTest):
+    cases = 0
+
+    def case(self, sample, step, victim, sent):
+        relay = Relay(sample, step, victim, sent)
+        survivor = relay.side["client" if victim == "server" else "server"]
+        struck = relay.run()
+        if sent == signal.SIGKILL:
+            for sock in relay.link.values():
+                sock.close()
+        ended = end(survivor)
+        took = time.monotonic() - struck
+        relay.side[victim].kill()
+        end(relay.side[victim])
+        for sock in relay.link.values():
+            sock.close()
+        self.check_failed(ended, sample, "client" if victim == "server" else "server",
+                          "|".join(reasons(sample, step, victim, sent)))
+        self.assertLess(took, 3 * TIMEOUT, ended)
+        socket.create_server(("", relay.port)).close()  # the port is free at once
+        DeadPeer.cases += 1
+        return took, ended
+
+    @classmethod
+    def setUpClass(cls):
+        cls.before = rdma_resources()
+        cls.pool = concurrent.futures.ThreadPoolExecutor(8)  # they wait most of the time
+        one = cls("case")
+        cls.outcome = {key: {sample: cls.pool.submit(one.case, sample, *key)
+                             for sample in STEPS[key[0]][2]}
+                       for key in itertools.product(STEPS, VICTIMS, SIGNALS)}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.shutdown()
+        print(f"{'ok' if cls.cases else 'not ok'} - dead: {cls.cases} cases of a dead or stuck "
+              "peer", flush=True)
+
+    def test_zz_nothing_is_left(self):
+        """Last, as its name sorts: the kernel holds no more of ours than before."""
+        self.pool.shutdown()
+        self.assertEqual(rdma_resources(), self.before)
+
+
+def rdma_resources():
+    return subprocess.run(["rdma", "resource", "show"], capture_output=True, text=True,
+                          check=True).stdout
+
+
+def cell(step, victim, sent):
+    def test(self):
+        for sample, future in self.outcome[step, victim, sent].items():
+            with self.subTest(sample=sample):
+                future.result()
+    return test
+
+
+for key in itertools.product(STEPS, VICTIMS, SIGNALS):
+    step, victim, sent = key
+    setattr(DeadPeer, f"test_{list(STEPS).index(step)}_{step}_{victim}_{sent.name}", cell(*key))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Every sample between two hosts: over a good wire, a bad one, and one that is cut.
+
+Runs in one of the two VMs of TESTENV_HOSTS=2. Where the wire is bad the rendezvous
+takes the control wire, which is good: what is tried then is RDMA's transport, not TCP's.
+"""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from samples import ROOT, SAMPLES, end, main, path, start
+from test_pairs import PairTest, ports
+
+THERE = (os.path.join(ROOT, "testenv", "there.sh"),)
+WIRE, CONTROL = "10.0.1.1", "10.0.2.1"
+COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
+MACS = {"10.0.1.1": "52:54:00:00:04:01", "10.0.1.2": "52:54:00:00:04:02"}
+
+# Many messages of few packets each: what a work request may lose before the sender gives
+# up is bounded (README.md), so long ones end over a wire that loses much. 01 has but one.
+BLOCKS = ("--block-size", "32", "--block-num", "64", "--stride", "77")
+
+# What is captured for test_ladder.py: file, sample, client's options.
+LAYOUT = ("--block-size", "100", "--block-num", "40", "--stride", "133")
+CAPTURES = {
+    "01_hello_write": ("01_hello_write",),
+    "02_send_recv": ("02_send_recv",),
+    "03_read": ("03_read",),
+    "04_atomic": ("04_atomic", "--iters", "2", "--seed", "5"),
+    "05_gather_write": ("05_gather_write", *LAYOUT),
+    "05_gather_write-each": ("05_gather_write", *LAYOUT, "--method", "each"),
+    "06_scatter_read": ("06_scatter_read", *LAYOUT),
+    "07_gssr": ("07_gssr", *LAYOUT),
+}
+
+
+def many(times):
+    workload = {"01_hello_write": ("--message", "long " * 400),
+                "02_send_recv": ("-n", str(times), "-s", "2000"),
+                "03_read": ("-n", str(times), "-s", "2000"),
+                "04_atomic": ("-n", str(times))}
+    return workload | {sample: ("-n", str(times), *BLOCKS) for sample in SAMPLES[4:]}
+
+
+SHOWN = ("sent_pkts", "dropped", "out_of_seq_request", "duplicate_request",
+         "completer_retry_err")
+
+
+def on_both(script):
+    """Runs a shell script on both hosts at a time; returns what it printed, ours first."""
+    runs = [subprocess.Popen([*there, "sh", "-c", script], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, text=True) for there in ((), THERE)]
+    outs = [run.communicate()[0] for run in runs]
+    assert not any(run.returncode for run in runs), f"failed: {script}"
+    return outs
+
+
+def counters():
+    """Of both hosts together: rxe's (rdma-statistic(8)), and packets that netem dropped."""
+    total = {}
+    for out in on_both(f"cd {COUNTERS} && grep . *; "
+                       "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped /dropped:/p'"):
+        for line in out.splitlines():
+            name, value = line.split(",")[0].split(":")
+            total[name] = total.get(name, 0) + int(value)
+    return total
+
+
+def setUpModule():
+    """A good wire, on which no neighbour has to be looked for when it is bad."""
+    on_both("tc qdisc del dev eth0 root 2>/dev/null; ip link set eth0 up\n" +
+            "".join(f"ip neigh replace {address} lladdr {mac} dev eth0\n"
+                    for address, mac in MACS.items()))
+
+
+class WireTest(PairTest):
+    def spoil(self, what):
+        """Makes the wire bad in both directions; good again after the test."""
+        on_both(f"tc qdisc replace dev eth0 root netem limit 10000 {what}")
+        self.addCleanup(setUpModule)
+
+    def start_all(self, address, workload):
+        """Starts all seven pairs, so that their waits overlap: (sample, server, client)."""
+        port = {sample: str(next(ports)) for sample in workload}
+        servers = [start(sample, "-p", port[sample], there=THERE) for sample in workload]
+        subprocess.run([*THERE, "sh", "-c", "".join(
+            f"until grep -q :{int(p):04X} /proc/net/tcp6; do sleep 0.1; done\n"
+            for p in port.values())], check=True, timeout=60)
+        clients = [start(sample, "-p", port[sample], *workload[sample], address)
+                   for sample in workload]
+        return list(zip(workload, servers, clients))
+
+    def all_pass(self, address, workload):
+        """Runs them to their end; returns how many passed."""
+        passed = 0
+        for sample, server, client in self.start_all(address, workload):
+            server, client = end(server), end(client)
+            with self.subTest(sample=sample):
+                self.both_pass(sample, server, client)
+                self.assertIn("(::ffff:10.0.1.1)", server.out)
+                self.assertIn("(::ffff:10.0.1.2)", client.out)
+                passed += 1
+        return passed
+
+
+class There(unittest.TestCase):
+    """there.sh itself."""
+
+    def test_output_status_and_arguments_are_unchanged(self):
+        odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
+        script = 'printf "%s\\n" "$@"; hostname -I; echo wrong >&2; printf end >&2; exit 7'
+        ended = subprocess.run([*THERE, "bash", "-c", script, "bash", *odd],
+                               capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(ended.returncode, 7)
+        self.assertEqual(ended.stdout.rpartition("\n10.0.1.1")[0],
+                         "\n".join(odd), ended.stdout)
+        self.assertEqual(ended.stderr, "wrong\nend\n")
+
+    def test_what_it_started_goes_with_it(self):
+        process = subprocess.Popen([*THERE, "sleep", "4321"])
+        running = (*THERE, "pgrep", "-fx", "sleep 4321")
+        for _ in range(50):
+            if subprocess.run(running, stdout=subprocess.DEVNULL, check=False).returncode == 0:
+                break
+        else:
+            self.fail("it never ran")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for _ in range(10):
+            if subprocess.run(running, stdout=subprocess.DEVNULL, check=False).returncode == 1:
+                return
+        self.fail("it runs on")
+
+
+class Good(WireTest):
+    def test_every_pair_crosses_the_wire(self):
+        before = counters()
+        self.all_pass(WIRE, {sample: () for sample in SAMPLES})
+        # 64 packets for 256 KiB in 05, 06 and 07 each
+        self.assertGreater(counters()["rcvd_pkts"] - before["rcvd_pkts"], 3 * 64)
+
+
+class Capture(WireTest):
+    def test_captures(self):
+        """Leaves results/wire/*.pcap; test_ladder.py, outside, reads them with tshark."""
+        testenv = os.path.join(ROOT, "testenv")
+        for name, (sample, *args) in CAPTURES.items():
+            with self.subTest(name=name):
+                ended = subprocess.run(
+                    [os.path.join(testenv, "capture.sh"),
+                     os.path.join(ROOT, "results", "wire", name + ".pcap"),
+                     os.path.join(testenv, "pair.sh"), path(sample), *args],
+                    capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+
+class Bad(WireTest):
+    pairs = 0
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"{'ok' if cls.pairs else 'not ok'} - wire: {cls.pairs} pairs passed over a bad wire",
+              flush=True)
+
+    def over(self, wire, times, effect=None):
+        """All seven over such a wire; then a counter shows that the wire was so."""
+        self.spoil(wire)
+        before, began = counters(), time.monotonic()
+        with self.subTest(wire=wire):
+            Bad.pairs += self.all_pass(CONTROL, many(times))
+            after = counters()
+            seen = {name: after[name] - before.get(name, 0) for name in SHOWN}
+            print(f"# {wire}, {times} messages each: {time.monotonic() - began:.1f} s, {seen}",
+                  flush=True)
+            if effect:
+                self.assertGreater(seen[effect], 0)
+
+    def test_loss(self):
+        self.over("loss 1%", 100, "dropped")
+        self.over("loss 5%", 40, "dropped")
+        self.over("loss 10%", 20, "dropped")
+
+    def test_duplicates(self):
+        self.over("duplicate 10%", 50, "duplicate_request")
+
+    def test_reordering(self):  # 2 of 100 packets 5 ms late, overtaken by the next
+        self.over("delay 5ms reorder 98%", 50, "out_of_seq_request")
+
+    def test_delay(self):
+        began = time.monotonic()
+        self.over("delay 30ms", 10)
+        self.assertGreater(time.monotonic() - began, 10 * 2 * 0.030)
+
+    def test_all_of_it(self):
+        self.over("delay 10ms 2ms loss 1% duplicate 2%", 20, "dropped")
+
+class Cut(WireTest):
+    """Nothing gets through any more. The one whose request is under way is told so by its
+    NIC; the other by TCP or, where that is cut too, by its clock."""
+    TIMEOUT = 10  # -t of both: longer than all retries take, and the start of seven
+    runs = 0
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"{'ok' if cls.runs else 'not ok'} - wire: {cls.runs} pairs ended over a cut wire",
+              flush=True)
+
+    def both_end(self, pairs, by_nic=True):
+        """by_nic: TCP goes on, so that it is the NIC's word that ends the run."""
+        began = time.monotonic()
+        for sample, server, client in pairs:
+            with self.subTest(sample=sample):
+                server, client = end(server), end(client)
+                for role, side in (("server", server), ("client", client)):
+                    self.check_failed(
+                        side, sample, role,
+                        r"completion of [\w ,-]+: transport retry counter exceeded \(status 12\)"
+                        fr"|no completion of [\w ,-]+ in {self.TIMEOUT} s"
+                        fr"|the peer is silent: no 'sync [a-z]+' from it in {self.TIMEOUT} s"
+                        "|the peer closed the connection before (its|this side's) 'sync [a-z]+'")
+                if by_nic:
+                    self.assertIn("retry counter exceeded", server.err + client.err)
+                Cut.runs += 1
+        self.assertLess(time.monotonic() - began, 3 * self.TIMEOUT)
+
+    def long_runs(self, address):
+        """Under way for 2 s. 01 has one message only."""
+        pairs = self.start_all(address, {
+            sample: ("-t", str(self.TIMEOUT), "-n", "1000000") for sample in SAMPLES[1:]})
+        time.sleep(2)
+        return pairs
+
+    def test_before_the_verb(self):
+        self.spoil("loss 100%")
+        self.both_end(self.start_all(CONTROL, {
+            sample: ("-t", str(self.TIMEOUT)) for sample in SAMPLES}))
+
+    def test_in_the_middle(self):
+        pairs = self.long_runs(CONTROL)
+        self.spoil("loss 100%")
+        self.both_end(pairs)
+
+    def test_plug_pulled_out_of_the_server(self):
+        pairs = self.long_runs(WIRE)
+        self.addCleanup(setUpModule)
+        subprocess.run([*THERE, "ip", "link", "set", "eth0", "down"], check=True)
+        self.both_end(pairs, by_nic=False)
+
+
+if __name__ == "__main__":
+    main()
