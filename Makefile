@@ -73,5 +73,4 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo shell wire test starter student-release rxe-up \
-	rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo shell wire test starter student-release rxe-up rxe-down clean help $(SAMPLES)
