@@ -83,8 +83,8 @@ int main(int argc, char **argv)
     qp_to_rts(qp, mine.psn, 0, ACK_TIMEOUT);
 
     /* 7. The verbs. A receive says where the next message may land. The message has to
-     * fit: a longer one is local length error here, remote invalid request error there.
-     */
+     * fit: a longer one is an error on both sides, and both QPs are lost (local length
+     * error and remote invalid request error; rxe names others). */
     struct ibv_sge in_sge = {
         .addr = (uintptr_t)in,
         .length = (uint32_t)opt.size,

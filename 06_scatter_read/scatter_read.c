@@ -26,10 +26,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    QUEUE_SIZE = 1024, /* work requests in the send queue */
-    READS = 16         /* under way at a time, where both devices can do it */
-};
+enum { QUEUE_SIZE = 1024 }; /* work requests in the send queue */
+enum { READS = 16 };        /* under way at a time, where both devices can do it */
 
 static int smaller(int a, int b)
 {
@@ -268,8 +266,7 @@ int main(int argc, char **argv)
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. Several READs are under way at a time, at most as
-     * many as this device can ask for and the peer's answers. */
+    /* 6. RESET -> INIT -> RTR -> RTS, for as many READs at a time as both can do. */
     const int reads =
         smaller(smaller(READS, device.max_qp_init_rd_atom), (int)peer.rd_atomic);
     if (client && reads == 0)
