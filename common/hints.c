@@ -17,7 +17,8 @@ static const struct {
     {"no RDMA device here", 0,
      "Soft-RoCE makes one out of any network interface: 'make rxe-up' as root; without "
      "root or without the rdma_rxe module, 'make shell' opens a small VM that has one. A "
-     "device that 'rdma link' shows but this program doesn't: install ibverbs-providers"},
+     "device that 'rdma link' shows but this program doesn't: install ibverbs-providers; "
+     "IBV_SHOW_WARNINGS=1 before the command shows why it is passed over"},
     {"no RDMA device named", 0, "'ibv_devices' lists them; -d names one"},
     {"no atomic operations", 0,
      "'ibv_devinfo -v' shows atomic_cap; Soft-RoCE has atomics, -d names another device"},
@@ -28,14 +29,36 @@ static const struct {
     {"ibv_open_device", EACCES,
      "may this user read and write /dev/infiniband/uverbs*? (ls -l; container: "
      "--device)"},
+    {"ibv_open_device", 0, "is the device still there ('rdma link')? dmesg may say why"},
+    {"ibv_query_", 0,
+     "the device doesn't answer: is it still there ('rdma link'), does dmesg show "
+     "errors?"},
+    {"ibv_alloc_pd", 0,
+     "the device is out of protection domains or the machine of memory: 'rdma resource "
+     "show' lists what is in use and by whom"},
+    {"ibv_create_comp_channel", 0,
+     "out of file descriptors ('ulimit -n') or of memory: 'rdma resource show' lists "
+     "what "
+     "is in use"},
+    {"ibv_create_cq", EINVAL, "more entries than max_cqe, see ibv_devinfo -v"},
+    {"ibv_create_cq", 0,
+     "the device is out of completion queues or the machine of memory: 'rdma resource "
+     "show' lists what is in use and by whom"},
     {"ibv_reg_mr", ENOMEM,
      "registered memory stays locked in RAM and counts against 'ulimit -l': raise it, or "
      "use a smaller --size"},
+    {"ibv_reg_mr", EINVAL,
+     "rights that can't be: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE beside them; "
+     "or the device takes no region so long (max_mr_size, ibv_devinfo -v)"},
+    {"ibv_reg_mr", 0,
+     "every page of it has to be this process's, and writable where the rights say so"},
     {"ibv_create_qp", EINVAL,
      "more SGEs, work requests or inline data than the device has: see ibv_devinfo -v"},
     {"ibv_create_qp", ENOMEM,
      "fewer work requests (max_qp_wr, ibv_devinfo -v), or a higher 'ulimit -l': some "
      "devices keep their queues in locked memory"},
+    {"ibv_create_qp", 0,
+     "'ibv_devinfo -v' shows the device's limits, 'rdma resource show' what is in use"},
     {"ibv_modify_qp to RTR", EINVAL,
      "on RoCE: is_global = 1, GIDs of one kind on both sides (IPv4-mapped; best leave -g "
      "away), a path MTU not above the port's active MTU (ibv_devinfo)"},
@@ -48,7 +71,26 @@ static const struct {
     {"ibv_post_send", EINVAL,
      "is the QP in RTS, num_sge within max_send_sge, an atomic's 8 bytes aligned to 8?"},
     {"ibv_post_send", ENOMEM, "the send queue is full: poll its completions first"},
+    {"ibv_post_send", 0, "the manual page ibv_post_send(3) lists what it checks"},
+    {"ibv_post_recv", EINVAL,
+     "is the QP in INIT or later, num_sge within max_recv_sge, next NULL in the last?"},
     {"ibv_post_recv", ENOMEM, "the receive queue is full: raise max_recv_wr"},
+    {"ibv_post_recv", 0, "the manual page ibv_post_recv(3) lists what it checks"},
+    {"ibv_poll_cq", 0,
+     "the completion queue is broken, overrun perhaps: it needs room for every "
+     "completion "
+     "that may be there at a time; dmesg may say more"},
+    {"ibv_req_notify_cq", 0, "is the device still there ('rdma link')?"},
+    {"ibv_get_cq_event", 0, "is the device still there ('rdma link')?"},
+    /* ibv_destroy_..., ibv_dereg_mr, ibv_dealloc_pd */
+    {"ibv_de", EBUSY,
+     "something still uses it: undo in reverse order of making, the QP before its MRs "
+     "and "
+     "CQs, all of them before the PD"},
+    {"ibv_de", 0,
+     "is the device still there ('rdma link')? What is left the kernel frees at exit"},
+    {"ibv_close_device", 0,
+     "is the device still there ('rdma link')? What is left the kernel frees at exit"},
     {"GID index", 0, "'ibv_devinfo -v' prints the GID table; without -g one is chosen"},
     {"no RoCE v2 GID", 0,
      "give the network interface an IPv4 address: ip addr add 10.0.0.1/24 dev IF"},
@@ -79,27 +121,46 @@ static const struct {
     {"completion", IBV_WC_LOC_LEN_ERR,
      "the message is longer than the receive buffer posted for it"},
     {"completion", IBV_WC_LOC_QP_OP_ERR,
-     "the QP can't do this operation: its type, or its limits at ibv_create_qp"},
+     "the QP can't do this operation: its type, its state (modified too early or too "
+     "late), or its limits at ibv_create_qp"},
     {"completion", IBV_WC_LOC_PROT_ERR,
      "an SGE reaches outside its memory region, has the wrong lkey, or is to be written "
      "to without IBV_ACCESS_LOCAL_WRITE"},
     {"completion", IBV_WC_WR_FLUSH_ERR,
      "flushed because the QP is in ERR: an earlier completion has the real reason"},
+    {"completion", IBV_WC_BAD_RESP_ERR,
+     "an answer that doesn't fit the request: the peer's QPN or PSN is another "
+     "connection's; --verbose shows both"},
+    {"completion", IBV_WC_LOC_ACCESS_ERR,
+     "what arrived may not be written here: the receive's memory region needs "
+     "IBV_ACCESS_LOCAL_WRITE"},
     {"completion", IBV_WC_REM_INV_REQ_ERR,
-     "the responder can't take this request: atomics not enabled on its QP, an operand "
-     "not 8 bytes aligned, or more READs than its max_dest_rd_atomic"},
+     "the responder can't take this request: a verb that its QP's access flags leave "
+     "out, "
+     "an atomic's address not a multiple of 8, more READs than its max_dest_rd_atomic, "
+     "or "
+     "a SEND longer than its receive"},
     {"completion", IBV_WC_REM_ACCESS_ERR,
      "the peer's memory region or QP doesn't allow it: check rkey, address, length, and "
      "the access flags of both"},
     {"completion", IBV_WC_REM_OP_ERR,
      "the responder couldn't finish: its own completion says why"},
     {"completion", IBV_WC_RETRY_EXC_ERR,
-     "no acknowledgement came: is the peer alive and in RTR, its QPN, PSN and GID right, "
-     "UDP port 4791 let through on both hosts?"},
+     "no acknowledgement came: is the peer alive and in RTR, its QPN, PSN and GID right "
+     "(RoCE v2 on both sides), UDP port 4791 let through on both hosts?"},
     {"completion", IBV_WC_RNR_RETRY_EXC_ERR,
      "the peer had no receive posted: post receives before telling it that you are "
      "ready"},
-    {"completion", 0, "the manual page ibv_poll_cq(3) lists the statuses"},
+    {"completion", IBV_WC_REM_ABORT_ERR, "the peer gave up: its own output says why"},
+    {"completion", IBV_WC_FATAL_ERR,
+     "the device has failed: dmesg says more; 'make rxe-down' and 'make rxe-up' make a "
+     "new Soft-RoCE"},
+    {"completion", IBV_WC_RESP_TIMEOUT_ERR,
+     "no answer came in time: is the peer alive ('rdma resource show qp' there)?"},
+    {"completion", IBV_WC_GENERAL_ERR, "the driver knows no better: dmesg may say more"},
+    {"completion", 0,
+     "of a service that these samples don't use (reliable datagrams, memory windows, tag "
+     "matching): is wc filled in at all? ibv_poll_cq(3) lists the statuses"},
 };
 
 const char *hint_for(const char *message, int number)
