@@ -138,7 +138,7 @@ qemu_start() {
 		-nodefaults -no-user-config -display none -no-reboot \
 		-machine pc -m "${TESTENV_MEMORY:-1024}" \
 		-kernel "$kernel/vmlinux" -initrd "$kernel/initramfs" \
-		-append 'console=ttyS0 quiet panic=-1' \
+		-append 'console=ttyS0 quiet panic=-1 no_timer_check' \
 		-chardev "file,id=console,path=${dir//,/,,}/console" -serial chardev:console \
 		-fsdev "$share,id=root,path=/,readonly=on" \
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
