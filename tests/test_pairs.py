@@ -2,14 +2,16 @@
 """Every sample as a pair of processes on a real RDMA device."""
 import itertools
 import os
+import random
 import re
 import resource
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
-from samples import SAMPLES, SampleTest, end, main, path, run, start, wait_for_listener
+from samples import SAMPLES, Ended, SampleTest, end, main, path, run, start, wait_for_listener
 
 MASK = 2**64 - 1
 ports = itertools.count(20000 + os.getpid() % 40000)  # a TCP port for each pair: no test waits for another's
@@ -418,6 +420,67 @@ GOOD_LINE = ("hello-verbs/1 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 
 SERVER_LINE = GOOD_LINE.replace(b"rkey=0x0 len=0", b"rkey=0x1 len=4096")
 
 
+
+def footprint(process):
+    """Its resident memory in KiB, and its open files."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        rss = re.search(r"VmRSS:\s+(\d+)", file.read())
+    return {"VmRSS": int(rss[1]), "files": len(os.listdir(f"/proc/{process.pid}/fd"))}
+
+
+def number(text):
+    """As common/rendezvous.h has it: hex after 0x, else decimal; -1 if it is none."""
+    if not re.fullmatch("0x[0-9a-fA-F]+|[0-9]+", text):
+        return -1
+    return int(text, 16 if text.startswith("0x") else 10)
+
+
+RULES = {  # by the header's words, not by its code: so much may stand in 03_read's line
+    "sample": lambda value: value == "03_read",
+    "gid": lambda value: re.fullmatch("[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}", value),
+    "mtu": lambda value: number(value) in (256, 512, 1024, 2048, 4096),
+    **{name: lambda value, low=low, high=high: low <= number(value) <= high
+       for name, low, high in (
+           ("lid", 0, 2**16 - 1), ("qpn", 0, 2**24 - 1), ("psn", 0, 2**24 - 1),
+           ("addr", 0, MASK), ("rkey", 0, 2**32 - 1), ("len", 0, MASK), ("size", 1, 2**26),
+           ("iters", 1, 10**6), ("seed", 0, MASK), ("timeout", 1, 3600), ("digest", 0, MASK))}}
+
+
+def is_good(line):
+    if len(line) > 1024 or not re.fullmatch(rb"hello-verbs/1( [ -~]+)?\n", line):
+        return False
+    fields = [word.partition("=") for word in line.decode()[:-1].split(" ")[1:]]
+    known = [(name, value) for name, _, value in fields if name in RULES]
+    return (all(name and equals for name, equals, _ in fields)
+            and sorted(name for name, _ in known) == sorted(RULES)
+            and all(RULES[name](value) for name, value in known))
+
+
+def mutated(line, dice):
+    """The line after one to three accidents."""
+    for _ in range(dice.randint(1, 3)):
+        at, to = sorted(dice.randint(0, len(line)) for _ in range(2))
+        words = line.split(b" ")
+        one, two = dice.randrange(len(words)), dice.randrange(len(words))
+        line = dice.choice((
+            lambda: line[:at] + dice.randbytes(dice.randint(1, 8)) + line[at:],
+            lambda: line[:at] + bytes([dice.randrange(256)]) + line[at + 1:],
+            lambda: line[:at] + line[to:],
+            lambda: line[:at],
+            lambda: line[:at] + b"\n",
+            lambda: line[:to] + line[at:],
+            lambda: line[:at] + dice.choice((b" ", b"=", b"\0", b"\n", b"0x", b"-")) + line[at:],
+            lambda: (line[:at] + bytes([dice.randrange(256)]) * dice.choice((9, 900, 9000))
+                     + line[at:]),
+            lambda: b" ".join(words[:one] + words[one + 1:]),
+            lambda: b" ".join(words[:one] + [words[two]] + words[one:]),
+            lambda: b" ".join(words[:one] + [words[one].split(b"=")[0] + b"=" + dice.choice((
+                b"", b"0", b"-1", b"4294967296", b"18446744073709551615",
+                b"18446744073709551616", b"0x", b"1e9", b"%s%n", b"9" * 400))] + words[one + 1:]),
+        ))()
+    return line
+
+
 class BadPeers(PairTest):
     """A stranger on the TCP port, on either side."""
 
@@ -533,6 +596,63 @@ class BadPeers(PairTest):
         self.assertIn("a client went away after 0 bytes of its line", server.err)
         server.err = ""
         self.both_pass("03_read", server, client)
+
+    def test_thousands_of_mutated_lines_at_one_server(self):
+        dice, port, tried = random.Random(1), next(ports), 0
+        log = tempfile.TemporaryFile()  # a pipe that nobody reads would stop it
+        server = subprocess.Popen([path("03_read"), "-p", str(port), "-t", "600"],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        before = None
+        while tried < 3000:
+            line = mutated(GOOD_LINE, dice)
+            if is_good(line):
+                continue  # would be its client: see the next test
+            with self.connect(port) as connection:
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                answer = self.answer(connection)
+            if b"\n" in line or len(line) >= 1024:
+                self.assertRegex(answer, rb'^hello-verbs/1 error="[ -~]+"\n$', line)
+            else:
+                self.assertEqual(answer, b"", line)  # it waits for the rest, and we are gone
+            tried += 1
+            if tried == 200:
+                before = footprint(server)
+        after = footprint(server)
+        self.assertEqual(after["files"], before["files"])
+        self.assertLessEqual(after["VmRSS"], before["VmRSS"] + 64)  # KiB
+        client = run("03_read", "-p", str(port), "127.0.0.1")
+        out, _ = server.communicate(timeout=20)
+        self.both_pass("03_read", Ended(server.returncode, out.decode(), ""), client)
+        log.close()
+        print(f"ok - server: {tried} hostile inputs tried", flush=True)
+
+    def test_a_mutated_line_that_is_still_good_makes_a_client(self):
+        dice, seen = random.Random(2), 0
+        while seen < 8:
+            line = mutated(GOOD_LINE, dice)
+            if (not is_good(line) or line == GOOD_LINE or b" size=4096 " not in line
+                    or b"gid=0000:0000:0000:0000:0000:ffff" not in line):
+                continue  # these two fields have tests of their own
+            port = next(ports)
+            server = start("03_read", "-p", str(port), "-t", "20")
+            with self.connect(port) as connection:
+                connection.sendall(line)
+                self.assertRegex(connection.recv(4096), b"^hello-verbs/1 sample=03_read ", line)
+            self.check_failed(end(server), "03_read", "server", "the peer closed|ibv_modify_qp")
+            seen += 1
+
+    def test_mutated_lines_of_a_server(self):
+        dice, tried = random.Random(3), 0
+        while tried < 40:
+            line = mutated(SERVER_LINE, dice)
+            if is_good(line.partition(b"\n")[0] + b"\n"):
+                continue  # what it has from a good one is told by other tests
+            with self.subTest(line=line[:200]):
+                self.check_failed(self.talk(line, close=True), "03_read", "client",
+                                  "wrong endpoint|more than 1024 bytes|closed the connection")
+            tried += 1
+        print(f"ok - client: {tried} hostile inputs tried", flush=True)
 
     def test_server_refuses_layouts_that_cannot_be(self):
         good = GOOD_LINE[:-1].replace(b"03_read", b"05_gather_write") + (
