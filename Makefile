@@ -50,6 +50,13 @@ wire: ## run a sample between two hosts and show its packets (LAB=03, ARGS="--si
 	@testenv/ladder.py results/wire/$(notdir $(lab)).pcap
 	@echo "all of it: wireshark results/wire/$(notdir $(lab)).pcap"
 
+doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
+	@testenv/doctor.sh
+
+fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
+	@testenv/deps.sh build test
+	@tests/fuzz/run.sh $(RUNS)
+
 test: ## install what is missing, run all tests
 	@testenv/deps.sh build vm wire test
 	@tests/run.sh
@@ -73,4 +80,4 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo shell wire test starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo doctor fuzz shell wire test starter student-release rxe-up rxe-down clean help $(SAMPLES)

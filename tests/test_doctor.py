@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""make doctor: each problem that it knows, provoked in the VM; where its fix is a command,
+that command is run as it stands there, and has to help."""
+import os
+import re
+import resource
+import subprocess
+import unittest
+
+from samples import ROOT, end, main, start, wait_for_listener
+from test_pairs import IN_VM
+
+DOCTOR = os.path.join(ROOT, "testenv", "doctor.sh")
+
+
+def sh(command):
+    subprocess.run(["bash", "-c", command], check=True)
+
+
+def somebody():
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+    os.setgroups([])
+    os.setuid(65534)
+
+
+@unittest.skipUnless(IN_VM, "would take the machine's own device away")
+class Doctor(unittest.TestCase):
+    def doctor(self, **more):
+        ended = subprocess.run([DOCTOR], stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, timeout=100, check=False, cwd="/", **more)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
+        self.assertLess(len(ended.stdout.splitlines()), 40)
+        return ended.stdout
+
+    def problems(self, out):
+        found = re.findall(r"(?m)^PROBLEM: (.*)\n    fix: (.*)$", out)
+        self.assertIn(f"\nproblems  {len(found)}\n", out)
+        return found
+
+    def finds(self, problem, fix, **more):
+        """Exactly this one; returns its fix."""
+        found = self.problems(self.doctor(**more))
+        self.assertEqual(len(found), 1, found)
+        self.assertRegex(found[0][0], problem)
+        self.assertRegex(found[0][1], fix)
+        return found[0][1]
+
+    def test_a_sound_machine_and_the_gid_that_the_samples_take(self):
+        out = self.doctor()
+        self.assertEqual(self.problems(out), [])
+        self.assertRegex(out, "rdma_rxe +loaded\n")
+        self.assertRegex(out, "device +rxe0 port 1: ACTIVE, Ethernet, path MTU 1024, on dummy0")
+        self.assertRegex(out, r"GID 0 +fe80:.* \(RoCE v2, link-local\)\n")
+        self.assertRegex(out, r"kernel \d+\.\d+.*, x86_64, as root\n")
+        self.assertRegex(out, r"versions +libibverbs [\d.]+.*, gcc \d+\.\d+.*, qemu \d+\.\d+")
+        self.assertRegex(out, "kvm +no /dev/kvm")
+        chosen = re.search(r"(?m)^ +GID (\d+) +(\S+) .*<- the samples take this one$", out)
+        server = start("03_read", "-t", "20")
+        wait_for_listener(18515, server)
+        client = end(start("03_read", "127.0.0.1"))
+        self.assertEqual(end(server).status, 0)
+        self.assertIn(f"GID index {chosen[1]} ({chosen[2]})", client.out)
+
+    def test_several_things_at_once(self):
+        """Each by itself: a larger MTU, which is no problem, headers that are missing, a
+        server left running, a /dev/kvm that nothing drives."""
+        server = start("03_read", "-t", "100")
+        wait_for_listener(18515, server)
+        sh("ip link set dummy0 mtu 4200; mknod /dev/kvm c 10 232; "
+           "mount -t tmpfs none /usr/include/infiniband")
+        try:
+            out = self.doctor()
+            self.assertRegex(out, r"path MTU 4096, on dummy0 \(MTU 4200\)")
+            self.assertRegex(out, "kvm +/dev/kvm can't be opened")
+            found = self.problems(out)
+            self.assertEqual([problem for problem, _ in found], [
+                "something listens on TCP port 18515, perhaps a server left running",
+                "missing to build: /usr/include/infiniband/verbs.h"])
+            self.assertIn("-p on both sides", found[0][1])
+            self.assertEqual(found[1][1], "make deps")
+        finally:
+            sh("umount /usr/include/infiniband; rm /dev/kvm; ip link set dummy0 mtu 1500")
+            server.kill()
+            server.communicate()
+
+    def test_interface_down(self):
+        sh("ip link set dummy0 down")
+        try:
+            fix = self.finds("port 1 of rxe0 is not ACTIVE", "ip link set dummy0 up, as root")
+            sh(fix.removesuffix(", as root"))
+            self.assertEqual(self.problems(self.doctor()), [])
+        finally:
+            sh("ip link set dummy0 up")
+
+    def test_no_address(self):
+        sh("ip addr del 10.0.0.1/24 dev dummy0")
+        try:
+            fix = self.finds("no RoCE v2 GID but link-local ones: dummy0 has no IP address",
+                             "ip addr add .* dev dummy0, as root")
+            sh(fix.removesuffix(", as root"))
+            self.assertEqual(self.problems(self.doctor()), [])
+        finally:
+            sh("ip addr replace 10.0.0.1/24 dev dummy0")
+
+    def test_no_device(self):
+        sh("rdma link delete rxe0")
+        try:
+            self.finds("no RDMA device here", "'make rxe-up' as root .*'make shell'")
+            sh(f"{ROOT}/testenv/testenv.sh rxe-up dummy0 >/dev/null")
+            self.assertEqual(self.problems(self.doctor()), [])
+        finally:
+            sh("rdma link show rxe0/1 >/dev/null 2>&1 || "
+               "rdma link add rxe0 type rxe netdev dummy0")
+
+    def test_a_user_with_little_memlock_and_no_way_to_the_node(self):
+        sh("chmod 600 /dev/infiniband/uverbs0")
+        try:
+            out = self.doctor(preexec_fn=somebody)
+            self.assertIn("as user\n", out)
+            self.assertRegex(out, r"memlock +64 KiB\n")
+            self.assertRegex(out, "firewall +only root sees it\n")
+            found = dict(self.problems(out))
+            self.assertRegex(found["only 64 KiB of memory can be registered"],
+                             "limits.conf.*--size")
+            fix = found["you can't open /dev/infiniband/uverbs0"]
+            self.assertIn("--device=", fix)
+            sh(re.search(r"\((chmod .*) as root", fix)[1])
+            self.finds("only 64 KiB", "raise memlock", preexec_fn=somebody)
+        finally:
+            sh("chmod 666 /dev/infiniband/uverbs0")
+
+    def test_no_node_and_no_userspace_driver(self):
+        sh("mount -t tmpfs none /dev/infiniband; mount -t tmpfs none /etc/libibverbs.d")
+        try:
+            found = dict(self.problems(self.doctor()))
+            self.assertIn("ib_uverbs", found["a device, but no /dev/infiniband/uverbs*"])
+            self.assertIn("ibverbs-providers",
+                          found["the kernel has rxe0, libibverbs doesn't see it"])
+        finally:
+            sh("umount /dev/infiniband /etc/libibverbs.d")
+
+
+if __name__ == "__main__":
+    main()
