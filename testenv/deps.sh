@@ -36,9 +36,11 @@ wire  tc                               iproute2          iproute-tc           ip
 wire  python3                          python3           python3              python3          python
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  clang                            clang             clang                clang            clang
+test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*  libclang-rt-dev  compiler-rt  clang  compiler-rt
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
+test  valgrind                         valgrind          valgrind             valgrind         valgrind
 test  python3                          python3           python3              python3          python
 test  mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
 test  /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring

@@ -96,9 +96,10 @@ pairs() {
 	local build=$1 within=()
 	shift
 	[ ! -d "$build/programs" ] || within=(tests/debian13.sh in)
-	HV_BUILD=$build HV_NO_ATOMICS=$out/no_atomics.so TESTENV_LIMIT=1500 \
-		TESTENV_PASS="HV_BUILD HV_NO_ATOMICS ASAN_OPTIONS UBSAN_OPTIONS" \
-		testenv/testenv.sh run "${within[@]}" python3 tests/test_pairs.py "$@"
+	HV_BUILD=$build HV_NO_ATOMICS=$out/no_atomics.so HV_FAIL_VERBS=$out/fail_verbs.so \
+		HV_RIGHTS=$out/rights TESTENV_LIMIT=1500 \
+		TESTENV_PASS="HV_BUILD HV_NO_ATOMICS HV_FAIL_VERBS HV_RIGHTS ASAN_OPTIONS UBSAN_OPTIONS" \
+		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
 # The same with a kernel that is not the VM's usual one.
@@ -109,12 +110,6 @@ newer() {
 	else
 		echo "ok - pairs # SKIP no package $newer_kernel here"
 	fi
-}
-
-# Another test program in the VM, or in one of two.
-in_vm() {
-	HV_BUILD=$out/gcc TESTENV_PASS=HV_BUILD TESTENV_LIMIT=1200 \
-		testenv/testenv.sh run python3 "$1"
 }
 
 # What a student reads in each sample, in this order.
@@ -150,8 +145,9 @@ reads_in_order() {
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --error-exitcode=1 -Icommon common "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror common/*.[ch] [0-9]*/*.c \
-		tests/unit/*.[ch] tests/*.c
-	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh .ci/run
+		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c
+	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
+		.ci/run
 
 	for test in tests/unit/test_*.c; do
 		name=$(basename "$test" .c)
@@ -160,34 +156,36 @@ reads_in_order() {
 			-Icommon -o "$out/unit/$name" "$test" common/*.c -libverbs -lcmocka
 		CMOCKA_MESSAGE_OUTPUT=TAP family "$name" "$out/unit/$name"
 	done
+	step "200,000 mangled lines" tests/fuzz/run.sh 200000
 	HV_BUILD=$out/asan family usage python3 tests/test_usage.py
-	# Side by side in a VM each. The sanitizers see what concerns memory: data of all
-	# sizes, layouts, strangers' bytes. What takes the device away, and much memory, not.
+	# Two lanes side by side, a VM at a time in each. The sanitizers see what concerns
+	# memory: data of all sizes, layouts, strangers' bytes. What takes the device away, and
+	# much memory, not. Then kernel 6.12, with this machine's rdma-core and with Debian 13's.
 	step "no_atomics.so" gcc -shared -fPIC -o "$out/no_atomics.so" tests/no_atomics.c
-	family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs BadEnvironment Large \
-		Bench >"$out/gcc.log" &
-	family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} \
-		Options.test_suffixes_and_large_messages Layouts BadPeers DeadPeer \
-		>"$out/asan.log" &
-	wait
-	cat "$out/gcc.log" "$out/asan.log"
-	# Kernel 6.12, with this machine's rdma-core and with Debian 13's.
+	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
+	step "rights" gcc -Icommon -o "$out/rights" tests/rights.c common/*.c -libverbs
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
-	family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs \
-		>"$out/newer.log" &
-	family linux-6.12-rdma-core-13 newer "$out/debian13" Defaults Rights Layouts DeadPeer \
-		>"$out/debian13.log" &
-	wait
-	cat "$out/newer.log" "$out/debian13.log"
-	family figures python3 tests/test_figures.py
-	HV_BUILD=$out/gcc family handout python3 tests/test_labs.py
-	# Side by side too, as both wait most of the time.
 	mkdir -p results/wire
-	TESTENV_HOSTS=2 family wire in_vm tests/test_wire.py >"$out/wire.log" &
-	family dead in_vm tests/test_dead.py >"$out/dead.log" &
+	{
+		family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs BadEnvironment \
+			Large Bench
+		family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs
+		TESTS=tests/test_dead.py family dead pairs "$out/gcc"
+		TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
+		TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"
+	} &
+	{
+		family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} \
+			Options.test_suffixes_and_large_messages Layouts BadPeers DeadPeer
+		family linux-6.12-rdma-core-13 newer "$out/debian13" Defaults Rights Layouts \
+			DeadPeer
+		TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc"
+		TESTS=tests/test_faults.py family faults pairs "$out/gcc" Rights Memcheck
+	} &
 	wait
-	cat "$out/wire.log" "$out/dead.log"
 	family ladder python3 tests/test_ladder.py
+	HV_BUILD=$out/gcc family handout python3 tests/test_labs.py
+	family figures python3 tests/test_figures.py
 	family testenv python3 tests/test_testenv.py
 } | tee "$log"
 

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Every sample with something made to go wrong: in its verbs calls, or by its peer."""
+import collections
+import errno
+import glob
+import os
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from samples import ROOT, SAMPLES, end, main, start, wait_for_listener
+from test_pairs import IN_VM, PairTest, ports
+
+RIGHTS = os.environ["HV_RIGHTS"]  # tests/rights.c, built
+FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c, built
+# No call to make fail: these return nothing, or cannot fail.
+HARMLESS = {"ibv_ack_cq_events", "ibv_free_device_list", "ibv_get_device_name",
+            "ibv_wc_status_str"}
+# What the error is, where it isn't ENOMEM.
+ERROR = {
+    "ibv_get_device_list": errno.ENOSYS, "ibv_open_device": errno.EACCES,
+    "ibv_query_device": errno.EIO, "ibv_query_port": errno.EIO,
+    "ibv_query_gid_ex": errno.ENODATA, "ibv_query_gid_table": errno.EIO,
+    "ibv_modify_qp": errno.EINVAL, "ibv_post_send": errno.EINVAL,
+    "ibv_get_cq_event": errno.EIO, "ibv_destroy_qp": errno.EBUSY,
+    "ibv_dereg_mr": errno.EBUSY, "ibv_destroy_cq": errno.EBUSY,
+    "ibv_destroy_comp_channel": errno.EBUSY, "ibv_dealloc_pd": errno.EBUSY,
+    "ibv_close_device": errno.EIO,
+}
+# Calls in common/ that these samples alone come to, or are shown with.
+ONLY_IN = [("ibv_query_gid_ex", ["03_read"]), ("ibv_close_device", ["03_read"]),
+           ("ibv_req_notify_cq", ["07_gssr"]), ("ibv_get_cq_event", ["07_gssr"]),
+           *3 * [("ibv_modify_qp", SAMPLES[1:])]]  # 01 writes the transitions out
+UNDO = re.compile("ibv_(de|close)")
+GENERAL_ERR = 21  # IBV_WC_GENERAL_ERR: no real completion here carries it
+
+
+def source(path):
+    """C code without its comments and strings."""
+    with open(path, encoding="utf-8") as file:
+        return re.sub(r'/\*.*?\*/|"(\\.|[^"\\])*"', "", file.read(), flags=re.S)
+
+
+def calls_in_source(sample):
+    paths = glob.glob(f"{ROOT}/common/*.c") + glob.glob(f"{ROOT}/{sample}/*.c")
+    found = collections.Counter()
+    for path in paths:
+        found.update(re.findall(r"\b(ibv_\w+)\(", source(path)))
+    return {name: n for name, n in found.items() if name not in HARMLESS}
+
+
+def preloaded(**more):
+    return {**os.environ, "LD_PRELOAD": FAIL_VERBS, **more}
+
+
+def resources():
+    """How many queue pairs, regions and so on the kernel holds."""
+    return subprocess.run(["rdma", "resource", "show"], capture_output=True, text=True,
+                          check=True).stdout
+
+
+class Verbs(PairTest):
+    """Each call of each sample made to fail, where it stands in the code."""
+
+    def pair(self, sample, options, server_env=None, client_env=None):
+        """The client starts when the server listens: without a wait in between."""
+        port = str(next(ports))
+        server = start(sample, "-p", port, "-t", "30", *options["server"], env=server_env)
+        wait_for_listener(port, server)
+        client = start(sample, "-p", port, "-t", "6", *options["client"], "127.0.0.1",
+                       env=client_env)
+        client, server = end(client), end(server)
+        return {"server": server, "client": client}
+
+    def alone(self, sample, role, options, env):
+        """One side that fails before it meets the other."""
+        host = ["127.0.0.1"] if role == "client" else []
+        return {role: end(start(sample, "-p", str(next(ports)), "-t", "5",
+                                *options[role], *host, env=env))}
+
+    def sites(self, sample, options, alone=False):
+        """The calls to make fail: the first from each place in the code, as a list of
+        (role, name, its number among the calls of that name, comes before the peer). What
+        comes before the peer both roles do alike, so it is made to fail in one."""
+        traces = {role: f"/tmp/trace-{os.getpid()}-{role}" for role in ("server", "client")}
+        envs = {role: preloaded(HV_TRACE=path) for role, path in traces.items()}
+        if alone:
+            sides = self.alone(sample, "server", options, envs["server"])
+        else:
+            sides = self.pair(sample, options, envs["server"], envs["client"])
+            self.both_pass(sample, sides["server"], sides["client"])
+        found, places = [], set()
+        for role in sides:
+            with open(traces[role], encoding="ascii") as file:
+                calls = [line.split() for line in file]
+            os.remove(traces[role])
+            numbers, seen = collections.Counter(), set()
+            self.assertTrue(calls, sides[role])
+            made = [name for name, _ in calls]
+            before_peer = len(made) - made[::-1].index("ibv_create_cq") if not alone else len(made)
+            for i, (name, place) in enumerate(calls):
+                numbers[name] += 1
+                if (name, place) not in (places if i < before_peer else seen):
+                    found.append((role, name, numbers[name], i < before_peer))
+                seen.add((name, place))
+            places |= seen
+        return found, collections.Counter(name.lstrip("_") for name, _ in places)
+
+    def explain(self, sample, sides, role, name, alone):
+        """What is wrong with the outcome of a run in which this call failed, or None."""
+        call = name.lstrip("_")
+        error = ERROR.get(call, errno.ENOMEM)
+        status, told = 1, rf"{call}[^:]*: {os.strerror(error)} \({error}\)"
+        if call == "ibv_get_device_list":
+            status, told = 77, "no RDMA device here: " + os.strerror(error)
+        elif call == "ibv_query_gid_ex":
+            told = rf"GID index 1 of port 1 of rxe0: {os.strerror(error)}"
+        elif call == "ibv_poll_cq":
+            told = "ibv_poll_cq"
+        elif call == "completion":
+            told = rf"completion of [^:]+: general error \(status {GENERAL_ERR}\)"
+        try:
+            self.check_failed(sides[role], sample, role,
+                              rf"(?m)^{sample} {role}: {told}.*\n  hint: \S", status)
+            if not alone:
+                peer = "client" if role == "server" else "server"
+                if UNDO.match(call):  # all was done, and the verdicts given
+                    self.assertEqual((sides[peer].status, sides[peer].err), (0, ""))
+                    self.check_result(sides[peer], sample, peer, "PASS")
+                else:
+                    self.check_failed(sides[peer], sample, peer, rf"(?m)^{sample} {peer}: \S")
+        except AssertionError as why:
+            return f"{sample}, {role}'s {name}: {why}\n" + "\n".join(
+                f"{r}: {s}" for r, s in sides.items())
+        return None
+
+    def inject(self, sample, site, options):
+        role, name, number, before_peer = site
+        code = GENERAL_ERR if name == "completion" else ERROR.get(name.lstrip("_"), errno.ENOMEM)
+        env = preloaded(HV_FAIL=f"{name}:{number}:{code}")
+        for _ in range(5):
+            if before_peer:
+                sides = self.alone(sample, role, options, env)
+            else:
+                sides = self.pair(sample, options, **{role + "_env": env})
+            # Whether a side has to sleep until an event is chance: then once more.
+            if sides[role].status != 0 or name not in ("ibv_get_cq_event",
+                                                       "ibv_req_notify_cq"):
+                break
+        return self.explain(sample, sides, role, name, before_peer)
+
+    def test_each_call_of_each_sample(self):
+        injected, before = 0, resources()
+        runs = [(sample, {"server": [], "client": ["-n", "2"] if sample[:2] == "02" else []},
+                 False) for sample in SAMPLES]
+        runs.append(("03_read", {"server": ["-g", "1"], "client": ["-g", "1"]}, False))
+        # no such port: the device is opened and closed again
+        runs.append(("03_read", {"server": ["-i", "7"], "client": []}, True))
+        total = collections.defaultdict(collections.Counter)
+        with ThreadPoolExecutor(3) as pool:
+            for sample, options, alone in runs:
+                sites, places = self.sites(sample, options, alone)
+                if options["server"]:  # of these runs, the call that they are for
+                    wanted = "ibv_close_device" if alone else "_ibv_query_gid_ex"
+                    sites = [site for site in sites if site[1] == wanted]
+                    places = collections.Counter({wanted.lstrip("_"): 1})
+                total[sample] += places
+                for wrong in pool.map(lambda site: self.inject(sample, site, options), sites):
+                    if wrong:
+                        with self.subTest(sample=sample):
+                            self.fail(wrong)
+                injected += len(sites)
+                # What the failed left behind, the kernel has destroyed with the process.
+                deadline = time.monotonic() + 10
+                while resources() != before and time.monotonic() < deadline:
+                    time.sleep(0.2)
+                self.assertEqual(resources(), before, f"left over after {sample}")
+        for sample in SAMPLES:
+            for name, count in calls_in_source(sample).items():
+                count -= sum(sample not in where for call, where in ONLY_IN if call == name)
+                self.assertGreaterEqual(total[sample][name], count,
+                                        f"{sample}: {name} not reached")
+        print(f"ok - verbs: {injected} failures injected", flush=True)
+
+
+INVALID, ACCESS = 9, 10  # IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
+ALLOWED = {"01": ("write",), "02": (), "03": ("read",), "04": ("add", "swap"),
+           "05": ("write",), "06": ("read",), "07": ()}
+
+
+class Rights(PairTest):
+    """What a server doesn't allow, tried by a client that meets it as its own does.
+
+    Soft-RoCE tells the two places of a right apart: a verb that the queue pair doesn't
+    allow ends as remote invalid request (9), one that it allows and the memory region
+    doesn't as remote access error (10). Each sample sets both; so that either is seen to
+    be enough, HV_GRANT makes the other generous.
+    """
+
+    def attempt(self, sample, verb, at, length, key, grant=None):
+        """Returns server, client, and how the access ended."""
+        port = str(next(ports))
+        env = preloaded(HV_GRANT=grant) if grant else None
+        server = start(sample, "-v", "-p", port, "-t", "30", env=env)
+        wait_for_listener(port, server)
+        client = end(subprocess.Popen(
+            [RIGHTS, sample, verb, at, str(length), key, port], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        ended = re.search(r"ended .* \((\d+)\)", client.out)
+        return end(server), client, ended and int(ended[1])
+
+    def refused(self, sample, verb, at, length, key, grant, status):
+        """What is wrong with the outcome, or None."""
+        server, client, ended = self.attempt(sample, verb, at, length, key, grant)
+        try:
+            self.assertEqual((client.status, client.err), (0, ""))
+            self.assertIn(ended, [status] if IN_VM else [INVALID, ACCESS])
+            if ALLOWED[sample[:2]]:  # and not a byte has changed
+                self.assertEqual((server.status, server.err), (0, ""))
+            else:
+                self.check_failed(server, sample, "server", "flushed|Flushed|the peer closed")
+        except AssertionError as why:
+            return (f"{sample}, grant={grant}: {verb} of {length} bytes at {at}, key {key}: {why}\n"
+                    f"server: {server}\nclient: {client}")
+        return None
+
+    def stale(self):
+        """Address and key of memory whose process has ended."""
+        server, client, _ = self.attempt("03_read", "read", "+0", 1, "0x1")
+        self.assertEqual(server.status, 0, f"server: {server}\nclient: {client}")
+        return re.search(r"lent (0x\w+) (0x\w+)", client.out).groups()
+
+    def cases(self):
+        old_addr, old_key = self.stale()
+        for sample in SAMPLES:
+            allowed = ALLOWED[sample[:2]]
+            key = "lent" if allowed else "mine"
+            for verb in ("write", "read", "add", "swap"):
+                if verb not in allowed:
+                    yield sample, verb, "+0", 8, key, None, INVALID
+                    yield sample, verb, "+0", 8, key, "mr", INVALID
+                    yield sample, verb, "+0", 8, key, "qp", ACCESS
+            for verb in allowed:
+                size, least = (8, 8) if sample[:2] == "04" else (4096, 1)
+                ranges = [(f"-{least}", least), (f"+{size}", least)]
+                if least == 1:
+                    ranges += [("-1", 2), ("+0", size + 1), (f"+{size - 1}", 2)]
+                for at, length in ranges:
+                    yield sample, verb, at, length, "lent", None, ACCESS
+                for key in ("mine", "dead", "0", old_key):
+                    yield sample, verb, "+0", least, key, None, ACCESS
+                yield sample, verb, old_addr, least, old_key, None, ACCESS
+                # a key of memory that is there, for an address that is not its own
+                yield sample, verb, old_addr, least, "lent", None, ACCESS
+
+    def test_what_is_not_allowed_is_refused(self):
+        cases = list(self.cases())
+        with ThreadPoolExecutor(3) as pool:
+            for case, wrong in zip(cases, pool.map(lambda case: self.refused(*case), cases)):
+                if wrong:
+                    with self.subTest(case=case):
+                        self.fail(wrong)
+        print(f"ok - rights: {len(cases)} accesses refused", flush=True)
+
+
+class Memcheck(PairTest):
+    """Valgrind on both sides of each sample: memory, and what is left open at exit."""
+
+    # Without optimizing, translating takes a third of the time, and is most of it.
+    VALGRIND = ("valgrind", "--vex-iropt-level=0", "--error-exitcode=99", "--leak-check=full",
+                "--show-leak-kinds=definite,indirect,possible", "--track-fds=yes",
+                f"--suppressions={ROOT}/tests/valgrind.supp")
+
+    def look(self, sample):
+        port = str(next(ports))
+        server = start(sample, "-t", "100", "-p", port, there=self.VALGRIND)
+        wait_for_listener(port, server)
+        client = start(sample, "-t", "100", "-p", port, "127.0.0.1", there=self.VALGRIND)
+        return end(client), end(server)
+
+    def test_no_error_no_leak_no_descriptor(self):
+        with ThreadPoolExecutor(2) as pool:
+            for sample, sides in zip(SAMPLES, pool.map(self.look, SAMPLES)):
+                for role, side in zip(("client", "server"), sides):
+                    with self.subTest(sample=sample, role=role):
+                        self.assertEqual(side.status, 0, side)
+                        self.check_result(side, sample, role, "PASS")
+                        self.assertIn("ERROR SUMMARY: 0 errors", side.err, side)
+                        self.assertRegex(side.err, r"FILE DESCRIPTORS: (\d+) open \(\1 std\)")
+
+
+if __name__ == "__main__":
+    main()
