@@ -1,6 +1,5 @@
 /* The choices that need no device: GID, path MTU, numbers on the command line, hints. */
 #include "device.h"
-#include "hints.h"
 #include "options.h"
 #include "unit.h"
 
@@ -100,26 +99,12 @@ static void numbers_are_read_strictly(void **state)
                 n == UINT64_MAX);
 }
 
-static void hints_fit_the_call_and_the_number(void **state)
-{
-    (void)state;
-    assert_non_null(hint_for("ibv_reg_mr of 4096 bytes", ENOMEM));
-    assert_null(hint_for("ibv_reg_mr of 4096 bytes", EFAULT));
-    assert_string_not_equal(hint_for("ibv_modify_qp to RTR", EINVAL),
-                            hint_for("ibv_modify_qp to RTR", ENETUNREACH));
-    assert_non_null(hint_for("ibv_modify_qp to INIT", EINVAL));
-    assert_null(hint_for("malloc", ENOMEM));
-    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_GENERAL_ERR; status++)
-        assert_non_null(hint_for("completion of the RDMA READ", status));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gid_of_the_connection_comes_first),
         cmocka_unit_test(mtus_go_to_enums_and_back),
         cmocka_unit_test(numbers_are_read_strictly),
-        cmocka_unit_test(hints_fit_the_call_and_the_number),
     };
 
     return cmocka_run_group_tests_name("choices", tests, NULL, NULL);
