@@ -122,7 +122,8 @@ static const struct {
      "the message is longer than the receive buffer posted for it"},
     {"completion", IBV_WC_LOC_QP_OP_ERR,
      "the QP can't do this operation: its type, its state (modified too early or too "
-     "late), or its limits at ibv_create_qp"},
+     "late), its limits at ibv_create_qp; on rxe also an unknown lkey, or the interface "
+     "is down"},
     {"completion", IBV_WC_LOC_PROT_ERR,
      "an SGE reaches outside its memory region, has the wrong lkey, or is to be written "
      "to without IBV_ACCESS_LOCAL_WRITE"},
