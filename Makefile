@@ -67,6 +67,24 @@ starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours t
 student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
 	@grading/starter.sh release
 
+grading/grade: grading/grade.c $(wildcard common/*.[ch])
+	@gcc -O2 -std=c11 -Wall -Wextra -Wshadow -Wconversion -o $@ grading/grade.c common/*.c -libverbs
+
+handin: deps ## STUDENT=ID: run everything with your layout, into one file to hand in (LAB=05)
+	@$(MAKE) --no-print-directory -s all grading/grade
+	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(ANSWERS)"
+
+grade: ## HANDINS=FOLDER: points and reasons for each file there (FORMAT=autolab|gradescope)
+	@testenv/deps.sh build
+	@$(MAKE) --no-print-directory -s grading/grade
+	@mkdir -p results
+	@grading/grade --csv results/grades.csv $(if $(FORMAT),--format $(FORMAT)) "$(HANDINS)"
+
+grade-program: deps ## DIR=FOLDER: a student's own program (LAB=05), or a folder of them, in the VM
+	@testenv/deps.sh vm
+	@$(MAKE) --no-print-directory -s -f grading/program.mk
+	@grading/program.sh "$(or $(LAB),05)" "$(DIR)"
+
 rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
 	@testenv/testenv.sh rxe-up $(NETDEV)
 
@@ -75,9 +93,9 @@ rxe-down: ## as root: remove it again
 
 clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
-	rm -rf build
+	rm -rf build grading/grade grading/build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo doctor fuzz shell wire test starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)

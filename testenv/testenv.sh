@@ -20,6 +20,7 @@
 #                        there.sh runs commands in the other, 10.0.1.1
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
+#   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
 #                        4 ns each, so that measurements repeat on any machine
 #   KERNEL, KERNEL_DEB   the VM's kernel, see kernel.sh
@@ -129,7 +130,7 @@ qemu_start() {
 		wires "${dir%/other}" "$(cat "$dir/host")"
 		cpus=(-smp 1) # two on each would take turns on most machines
 	fi
-	if [ -d "$root/results" ]; then
+	if [ -d "$root/results" ] && [ -z "${TESTENV_SEALED:-}" ]; then
 		printf %s "$root/results" >"$dir/results"
 		results=(-fsdev "$share,id=results,path=${root//,/,,}/results"
 			-device "virtio-9p-pci,fsdev=results,mount_tag=results")

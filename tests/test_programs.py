@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""make grade-program: tells the reference from copies of it with one thing wrong each."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from samples import PROGRAM, ROOT, main
+
+# Wrong programs: the part that they lose, a word of the reason, and edits (a pattern in the
+# reference's source and what stands there instead; every one has to change something).
+LIST = r"for \(size_t i = 0; i < l->block_num; i\+\+\) \{\s+s->sge"
+PER_WR = r"method == METHOD_EACH \? 1 : s->max_sge"
+AUTO = r"(if \(method == METHOD_AUTO\)\s+method = method_for\(l, s->mtu\);)"
+MOVED = r'(rendezvous_sync\(&rv, "moved"\);)'
+BOTH = {  # 05 and 06
+    "beyond-max-sge": ("sgl", "didn't pass", [
+        (LIST, "for (size_t i = 0; i < l->block_num && i < per_wr; i++) { s->sge")]),
+    "last-block-missing": ("sgl", "didn't pass", [
+        (LIST, "for (size_t i = 0; i == 0 || i + 1 < l->block_num; i++) { s->sge")]),
+    "stride-off-by-one": ("sgl", "didn't pass|error", [(r"i \* l->stride", "i * (l->stride + 1)")]),
+    "same-remote-address": ("sgl", "didn't pass", [
+        (r"s->remote_addr \+ i \* l->block_size", "s->remote_addr")]),
+    "one-request-a-block": ("sgl", "sgl: [0-9]* work requests for", [(PER_WR, "1")]),
+    "list-too-long": ("sgl", "ibv_post_send", [(PER_WR, PER_WR.replace("\\", "") + " + 1")]),
+    "each-as-list": ("each", "each: [0-9]* work requests with up to 32", [
+        (PER_WR, "s->max_sge")]),
+    "copy-as-list": ("copy", "copy: [0-9]* work requests with", [
+        (r"if \(method == METHOD_COPY \|\| method == METHOD_CONTIG\)",
+         "if (method == METHOD_CONTIG)")]),
+    "queue-overflows": ("each", "ibv_post_send", [
+        (r"n - first < QUEUE_SIZE / 2 \? n - first : QUEUE_SIZE / 2", "n - first"),
+        (r"room < piece", "room > QUEUE_SIZE")]),
+    "unsignalled": ("sgl", "no completion", [(r"IBV_SEND_SIGNALED", "0")]),
+    "digest-of-gaps": ("sgl", "another digest", [
+        (r"layout_digest\(l, blocks\)", "fnv1a(FNV_BASIS, blocks, l->bytes)")]),
+    "queue-pair-left": ("sgl", "without destroying", [
+        (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
+}
+EVERY = {
+    "its-own-seed": ("sgl", "didn't pass", [(r"\.seed = opt.seed,", ".seed = 4711,")]),
+    "always-pass": ("verifies", "says sample=.* status=PASS", [
+        (r"report_result\(pass,", "report_result(true,")]),
+    "exit-0": ("verifies", "exits with 0", [
+        (r"return (report_result\(pass, l->bytes, digest\));", r"\1; return 0;")]),
+}
+PLANTED = {
+    "05": {
+        **BOTH, **EVERY,
+        "no-C": ("builds", "it doesn't build\n     .*error", [(r"int main", "int main main")]),
+        "warning": ("builds", "with warnings\n     .*unused", [(r"bool pass = true;", r"\g<0> int x;")]),
+        "other-layout": ("sgl", "it asked for another layout", [
+            (r"const bool client = ", "if (opt.host) opt.size = opt.layout.bytes = opt.layout.span "
+             r"= opt.layout.block_num * --opt.layout.block_size; \g<0>")]),
+        "packs": ("sgl", "is no block", [
+            (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method != METHOD_EACH)\1"),
+            (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
+        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+            (r'return all_right\("message".*?;', "return true;")]),
+    },
+    "06": {
+        **{name: BOTH[name] for name in (
+            "beyond-max-sge", "stride-off-by-one", "one-request-a-block", "each-as-list",
+            "copy-as-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
+        "unpacks": ("sgl", "is no block", [
+            (AUTO, r"\1 if (method == METHOD_SGL) method = METHOD_COPY;")]),
+        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+        "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
+            (MOVED, r"if (client) blocks[l->block_size] ^= 1; \1"),
+            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+        "overwrites-a-block": ("copy", "in block 7, is wrong|another digest", [
+            (MOVED, r"\1 if (client && l->block_num > 7) blocks[7 * l->stride] ^= 1;"),
+            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+    },
+    "07": {
+        **EVERY,
+        "beyond-max-sge": ("sgl", "didn't pass|status|no completion", [
+            (r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")]),
+        "stride-off-by-one": ("sgl", "didn't pass|error", [
+            (r"\* p->layout.stride", "* (p->layout.stride + 1)")]),
+        "one-request-a-block": ("sgl", "didn't pass|work requests for", [(PER_WR, "1")]),
+        "each-as-list": ("each", "didn't pass|each: ", [(PER_WR, "s->max_sge")]),
+        "list-too-long": ("sgl", "ibv_post", [
+            (r"smaller\(mine.max_sge, peer.max_sge\)", "mine.max_sge + 1"),
+            (r"PART \* mine.max_sge", "PART * (mine.max_sge + 1)")]),
+        "packs": ("sgl", "didn't pass|is no block", [
+            (r"method == METHOD_COPY\)", "method == METHOD_COPY || method == METHOD_SGL)"),
+            (r"method != METHOD_COPY && method != METHOD_CONTIG", "method == METHOD_EACH")]),
+        "copy-as-list": ("copy", "didn't pass|copy: ", [
+            (r"method != METHOD_COPY && method != METHOD_CONTIG", "method != METHOD_CONTIG")]),
+        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+        "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
+            (MOVED, r"if (!client && l->block_num > 1) blocks[l->block_size] ^= 1; \1"),
+            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+        "digest-of-gaps": ("sgl", "another digest", [
+            (r"layout_digest\(l, blocks\)", "fnv1a(FNV_BASIS, blocks, l->bytes)")]),
+    },
+}
+
+# A program that looks around instead: what it finds out, it says in its only line.
+HOSTILE = r"""
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+    const char *const secret[] = {"ROOT/05_gather_write/gather_write.c", "/run/grade/reference",
+                                  "/run/hand-ins", "/root/.profile", "/run/cmd"};
+    int seen = 0, written = open("ROOT/results/by-a-student", O_CREAT | O_WRONLY, 0666) >= 0;
+    for (unsigned i = 0; i < sizeof(secret) / sizeof(*secret); i++)
+        seen += open(secret[i], O_RDONLY) >= 0;
+    if (fork() == 0)
+        for (;;)
+            pause();
+    printf("\033[2Jseen %d written %d as %d\n", seen, written, (int)getuid());
+    return 0;
+}
+"""
+
+
+class Programs(unittest.TestCase):
+    longMessage = True
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="programs.")
+        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        subprocess.run(["make", "-s", "-f", "grading/program.mk"], cwd=ROOT, check=True)
+        for lab in PLANTED:
+            cls.plant(lab)
+
+    @classmethod
+    def plant(cls, lab):
+        file = glob.glob(f"{ROOT}/{lab}_*/*.c")[0]
+        with open(file, encoding="utf-8") as f:
+            source = f.read()
+        programs = {"right": source}
+        if lab == "05":
+            programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
+        for name, (_, _, edits) in PLANTED[lab].items():
+            wrong = source
+            for pattern, new in edits:
+                changed = re.sub(pattern, new, wrong, flags=re.S)
+                assert changed != wrong, (lab, name, pattern)
+                wrong = changed
+            programs[name] = wrong
+        for name, text in programs.items():
+            os.makedirs(f"{cls.dir}/{lab}/{name}")
+            with open(f"{cls.dir}/{lab}/{name}/{os.path.basename(file)}", "w",
+                      encoding="utf-8") as f:
+                f.write(text)
+
+    def grade(self, lab):
+        """All of a lab in one boot, each wrong one by the part that it is to lose."""
+        parts = {name: part for name, (part, _, _) in PLANTED[lab].items()}
+        only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl"]
+        only += [f"right:{part}" for part in ("sgl", "copy", "each", "itself", "verifies")]
+        ended = subprocess.run(
+            ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
+            env={**os.environ, "ONLY": " ".join(only), "ROUNDS": "1", "TESTENV_LIMIT": "1500"},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 0, ended)
+        self.assertRegex(ended.stdout, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
+        found = {part.partition("\n")[0]: part for part in ended.stdout.split("\n#### ")[1:]}
+        self.assertIn("Score: 100/100", found["right"])
+        self.assertNotIn("FAIL", found["right"])
+        for name, (part, reason, _) in PLANTED[lab].items():
+            with self.subTest(program=name):
+                self.assertIn(f"== {part} == FAIL (0/", found[name])
+                self.assertRegex(found[name], reason)
+        print(f"ok - programs: {lab}: {len(parts)} wrong ones told from the right one", flush=True)
+        return found
+
+    def test_05(self):
+        found = self.grade("05")
+        self.assertIn("seen 0 written 0 as 65534", found["hostile"])
+        self.assertFalse(os.path.exists(f"{ROOT}/results/by-a-student"))
+
+    def test_06(self):
+        self.grade("06")
+
+    def test_07(self):
+        self.grade("07")
+
+    def test_usage(self):
+        for words, said in ((("04", self.dir), "LAB=04"), (("05", f"{self.dir}/none"), "no folder")):
+            ended = subprocess.run([f"{ROOT}/grading/program.sh", *words], capture_output=True,
+                                   text=True)
+            self.assertEqual(ended.returncode, 2, ended)
+            self.assertIn(said, ended.stderr)
+
+
+assert set(PLANTED) == {sample[:2] for sample in PROGRAM if sample[:2] >= "05"}
+if __name__ == "__main__":
+    main()
