@@ -39,8 +39,8 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 
 # The sample that LAB=03 names: 03_read/read.
 lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
-LAB ?= 01
 
+wire: LAB ?= 01
 wire: ## run a sample between two hosts and show its packets (LAB=03, ARGS="--size 1K")
 	@testenv/deps.sh build vm wire
 	@mkdir -p results/wire
@@ -70,17 +70,17 @@ student-release: ## for instructors: all but the solutions, as results/hello-ver
 grading/grade: grading/grade.c $(wildcard common/*.[ch])
 	@gcc -O2 -std=c11 -Wall -Wextra -Wshadow -Wconversion -o $@ grading/grade.c common/*.c -libverbs
 
-handin: deps ## STUDENT=ID: run everything with your layout, into one file to hand in (LAB=05)
+handin: deps ## STUDENT=ID [LAB=05]: run all with your layout, into one file to hand in
 	@$(MAKE) --no-print-directory -s all grading/grade
-	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(ANSWERS)"
+	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
-grade: ## HANDINS=FOLDER: points and reasons for each file there (FORMAT=autolab|gradescope)
+grade: ## HANDINS=FOLDER: points and reasons for each file (FORMAT=autolab|gradescope)
 	@testenv/deps.sh build
 	@$(MAKE) --no-print-directory -s grading/grade
 	@mkdir -p results
 	@grading/grade --csv results/grades.csv $(if $(FORMAT),--format $(FORMAT)) "$(HANDINS)"
 
-grade-program: deps ## DIR=FOLDER: a student's own program (LAB=05), or a folder of them, in the VM
+grade-program: deps ## DIR=FOLDER [LAB=05]: run a student's program, or a folder of them
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s -f grading/program.mk
 	@grading/program.sh "$(or $(LAB),05)" "$(DIR)"

@@ -41,11 +41,12 @@ enum {
 };
 
 /* The parts of a hand-in. The first PAIRS are the samples', in their order. */
-enum part { MEASURED = PAIRS, COMPLETE, FIGURES, OWN, ANSWERS, PARTS };
+enum part { MEASURED = PAIRS, COMPLETE, FIGURES, CHOSEN, OWN, ANSWERS, PARTS };
 static const char *const part_names[PARTS] = {
     "01_hello_write",  "02_send_recv",    "03_read", "04_atomic",
     "05_gather_write", "06_scatter_read", "07_gssr", "measured",
-    "complete",        "figures",         "own",     "answers"};
+    "complete",        "figures",         "chosen",  "own",
+    "answers"};
 enum { NEEDS_NOTHING = -1, NEEDS_LAB = -2 };
 
 struct rubric {
@@ -294,15 +295,28 @@ struct right {
     uint64_t seed, bytes, digest;
 };
 
+/* Several parts have the same message: what was computed last is kept. */
 static uint64_t pattern_digest(size_t len, uint64_t seed)
 {
-    char *message = malloc(len);
+    static struct {
+        size_t len;
+        uint64_t seed, digest;
+    } known[4];
+    static unsigned oldest;
 
+    for (int i = 0; i < 4; i++)
+        if (known[i].len == len && known[i].seed == seed)
+            return known[i].digest;
+    char *message = malloc(len);
     if (!message)
         exit(EXIT_FAILURE);
     pattern_fill(message, len, seed);
-    uint64_t digest = fnv1a(FNV_BASIS, message, len);
+    const uint64_t digest = fnv1a(FNV_BASIS, message, len);
     free(message);
+    known[oldest].len = len;
+    known[oldest].seed = seed;
+    known[oldest].digest = digest;
+    oldest = (oldest + 1) % 4;
     return digest;
 }
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs what a student hands in, and writes it to one text file, handin-ID.txt:
-#   handin.sh ID LAB [ANSWERS]      LAB: 05, 06 or 07, the one to measure
+#   handin.sh ID LAB [DIR [ANSWERS]]
+# LAB: 05, 06 or 07, the one to measure; DIR holds the student's program of it (my05 where
+# there is one, else the sample's directory); ANSWERS is a text file (else answers.txt).
 # On the RDMA device that is there, or in the VM, then measuring in virtual time. The file
 # is written whatever happens; its last line says whether all of it is there and passed.
 set -u
@@ -18,47 +20,55 @@ run() { # NAME COMMAND… - one section of the file
 }
 
 # The parts that run where the device is.
-pairs() { # ID SEED
+pairs() { # ID SEED LAB DIR
 	local sample arguments failed=''
 	echo "ENV clock=${TESTENV_CLOCK:-real} kernel=$(uname -r) machine=$(uname -m)" \
 		"cpus=$(nproc) devices=$(cd /sys/class/infiniband && echo *)"
 	for sample in [0-9][0-9]_*/; do
 		sample=${sample%/}
+		# A starter of a lab that the student didn't choose.
+		! grep -q '(TODO 1)' "$sample"/*.c || [ "${sample%%_*}" = "$3" ] || continue
 		case $sample in
 		01*) arguments=--message=$1 ;;
 		0[234]*) arguments=--seed=$2 ;;
 		*) arguments=--student=$1 ;;
 		esac
-		run "$sample" testenv/pair.sh "$(program "$sample")" "$arguments"
+		run "$sample" testenv/pair.sh "$(program "$sample" "$3" "$4")" "$arguments"
 	done
 	[ -z "$failed" ]
 }
-all() { # ID SEED LAB SIZES
-	local sample failed='' rounds=5
+all() { # ID SEED LAB DIR SIZES
+	local failed='' rounds=5
 	[ "${TESTENV_CLOCK:-}" != virtual ] || rounds=1 # every round gives the same
-	pairs "$1" "$2" || failed=yes
-	echo "measuring $3, which takes a minute or two ..." >&2
-	sample=$(echo "$3"_*)
-	run measured testenv/pair.sh "$(program "$sample")" "--student=$1" --bench \
-		--iters=$rounds "--sizes=$4" --timeout=300
+	pairs "$1" "$2" "$3" "$4" || failed=yes
+	echo "measuring $4, which takes a minute or two ..." >&2
+	run measured testenv/pair.sh "$(program "$3"_* "$3" "$4")" "--student=$1" --bench \
+		--iters=$rounds "--sizes=$5" --timeout=300
 	[ -z "$failed" ]
 }
-program() { echo "$1/$(sed -n 's/^SAMPLE = //p' "$1/Makefile")"; }
+program() { # SAMPLE LAB DIR - the sample's program, of LAB the student's own
+	local dir=$1
+	[ "${1%%_*}" != "$2" ] || dir=$3
+	echo "$dir/$(sed -n 's/^SAMPLE = //p' "$dir/Makefile")"
+}
 
 if [ "${1:-}" = inside ]; then
 	"${@:2}"
 	exit
 fi
 
-id=${1:-} lab=${2:-05} answers=${3:-}
+id=${1:-} lab=${2:-05} dir=${3:-} answers=${4:-}
 [[ $id =~ ^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$ ]] || {
 	echo "which student? make handin STUDENT=ID, up to 32 letters, digits, - and _" >&2
 	exit 2
 }
 [[ $lab =~ ^0[567]$ ]] || { echo "LAB=$lab is not 05, 06 or 07" >&2; exit 2; }
+[ -n "$dir" ] || { [ -d "my$lab" ] && dir=my$lab; } || dir=$(echo "$lab"_*)
+[ -f "$dir/Makefile" ] || { echo "$dir is no directory like those of make starter" >&2; exit 2; }
 [ -z "$answers" ] || [ -r "$answers" ] || { echo "cannot read $answers" >&2; exit 2; }
 [ -n "$answers" ] || [ ! -r answers.txt ] || answers=answers.txt
 
+make -s -C "$dir" >&2 # what fails here, fails below
 sizes=$(sed -n 's/^sizes //p' grading/rubric.txt)
 seed=$(grading/grade --student "$id" | sed -n 's/^LAYOUT.* seed=//p')
 [ -n "$seed" ] || exit 1
@@ -71,7 +81,7 @@ trap 'interrupted=yes' INT TERM HUP
 {
 	echo "HANDIN version=1 student=$id lab=$lab sizes=$sizes"
 	TESTENV_LIMIT=${TESTENV_LIMIT:-1200} testenv/testenv.sh run \
-		grading/handin.sh inside all "$id" "$seed" "$lab" "$sizes"
+		grading/handin.sh inside all "$id" "$seed" "$lab" "$dir" "$sizes"
 } >"$file"
 status=$?
 [ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # what was interrupted may lack it

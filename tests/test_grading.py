@@ -92,7 +92,8 @@ def setUpModule():
     command("make", "-s", "all", "grading/grade", check=True)
     others = classmates(GOOD - 1)
     seeds = {s: re.search("seed=([0-9]*)", layout_line(s))[1] for s in others}
-    script = "".join(f"echo STUDENT {s}; grading/handin.sh inside pairs {s} {seeds[s]} || exit\n"
+    script = "".join(f"echo STUDENT {s}; grading/handin.sh inside pairs {s} {seeds[s]} 05 05_*"
+                     " || exit\n"
                      for s in others)
     boot = subprocess.Popen(
         ["testenv/testenv.sh", "run", "bash", "-c", script], cwd=ROOT,
@@ -165,27 +166,28 @@ def relabelled(text):
         "=== 07_gssr exit 0\n"))
 
 
-ALL = {*SAMPLES, "measured", "figures", "complete", "own"}
 BENCHED = {"measured", "figures"}
+CHOSEN = {"chosen", *BENCHED}  # what hangs on the pair of the student's own lab
+ALL = {*SAMPLES[:4], *CHOSEN, "complete", "own"}
 # Kinds of bad hand-in: what makes one of a good one, the parts that it loses (ALL: it is
-# refused), and the reason.
+# refused; {"06"}: what hangs on that lab, of a student who chose it), and the reason.
 BAD = {
     "digest of one side": (within("03_read", "digest=....", "digest=0bad"), {"03_read"},
                            "the server's digest is not that of student"),
     "digest of both": (within("02_send_recv", "digest=....", "digest=0bad", 2),
                        {"02_send_recv"}, "the client's digest is not that of student"),
     "failed pair": (within("05_gather_write", "status=PASS", "status=FAIL", 2),
-                    {"05_gather_write", *BENCHED}, "the client didn't pass"),
-    "failed, relabelled": (relabelled, {"07_gssr"}, "bytes is not what student"),
-    "an error in it": (within("07_gssr", "(?=^RESULT)", "07_gssr server: wrong\n"), {"07_gssr"},
+                    {"05"}, "the client didn't pass"),
+    "failed, relabelled": (relabelled, {"07"}, "bytes is not what student"),
+    "an error in it": (within("07_gssr", "(?=^RESULT)", "07_gssr server: wrong\n"), {"07"},
                        "the server reports an error"),
     "exit status": (within("04_atomic", "exit 0", "exit 1"), {"04_atomic"}, "it failed"),
     "another's, renamed": (None, ALL, "by its first line, and not by its name"),
     "no server": (within("02_send_recv", "--- server.*(?=--- client)", ""),
                   {"02_send_recv"}, "the server's side is missing"),
     "no client": (within("06_scatter_read", "--- client.*(?====)", ""),
-                  {"06_scatter_read"}, "the client's side is missing"),
-    "no RESULT": (within("06_scatter_read", "^RESULT.*?\n", ""), {"06_scatter_read"},
+                  {"06"}, "the client's side is missing"),
+    "no RESULT": (within("06_scatter_read", "^RESULT.*?\n", ""), {"06"},
                   "the server has 0 RESULT lines"),
     "no section": (lambda t: t.replace(section(t, "01_hello_write"), ""),
                    {"01_hello_write"}, "it is missing"),
@@ -199,10 +201,10 @@ BAD = {
     "interrupted": (lambda t: t.replace("=== end complete", "=== end interrupted"),
                     {"complete"}, "the last line isn't"),
     "another seed": (within("06_scatter_read", "seed=[0-9]*", "seed=1", 2),
-                     {"06_scatter_read"}, "seed is not what student"),
+                     {"06"}, "seed is not what student"),
     "another layout": (within("06_scatter_read", "block_num=[0-9]*", "block_num=64"),
-                       {"06_scatter_read"}, "block_num is not what student"),
-    "no layout": (within("07_gssr", "LAYOUT.*?\n", ""), {"07_gssr"}, "has 0 LAYOUT lines"),
+                       {"06"}, "block_num is not what student"),
+    "no layout": (within("07_gssr", "LAYOUT.*?\n", ""), {"07"}, "has 0 LAYOUT lines"),
     "two RESULTs": (within("02_send_recv", "(RESULT .*?)PASS(.*?\n)", r"\1FAIL\2\1PASS\2"),
                     {"02_send_recv"}, "has 2 RESULT lines"),
     "more after RESULT": (within("04_atomic", "(?=--- client)", "really\n"), {"04_atomic"},
@@ -214,7 +216,7 @@ BAD = {
     "Latin-1": (lambda t: within("04_atomic", "wait", "w\xe4it")(t).encode("latin-1", "replace"),
                 {"04_atomic"}, "a program prints no byte 0xe4"),
     "huge number": (within("06_scatter_read", "stride=[0-9]*", "stride=" + "9" * 22),
-                    {"06_scatter_read"}, "stride= is missing, double or no number"),
+                    {"06"}, "stride= is missing, double or no number"),
     "zero bytes": (lambda t: t.replace("=== 05", "\0=== 05", 1), ALL, "it holds zero bytes"),
     "binary": (lambda t: random.randbytes(20000), ALL, "first line is not that of a hand-in"),
     "UTF-16": (lambda t: t.encode("utf-16"), ALL, "it is in UTF-16"),
@@ -311,7 +313,8 @@ class Grading(unittest.TestCase):
 
     def test_usage(self):
         for words, said in ((("", "05"), "which student"), (("a/b", "05"), "which student"),
-                            (("1", "04"), "is not 05"), (("1", "05", "/none"), "cannot read")):
+                            (("1", "04"), "is not 05"), (("1", "05", "/none"), "is no directory"),
+                            (("1", "05", "", "/none"), "cannot read")):
             with self.subTest(words=words):
                 ended = command("grading/handin.sh", *words)
                 self.assertEqual(ended.returncode, 2, ended)
@@ -319,11 +322,15 @@ class Grading(unittest.TestCase):
 
     def test_class(self):
         good = folder["good"]
-        students = [s for s in good if " lab=05 " in good[s]]
+        of_lab = {lab: [s for s in good if f" lab={lab} " in good[s]] for lab in ("05", "06", "07")}
         for student, text in good.items():
             write(f"{self.dir}/handin-{student}.txt", text)
         expected = {}
         for n, (kind, (spoil, lost, reason)) in enumerate(BAD.items()):
+            lab = next(iter(lost)) if len(lost) == 1 else "05"
+            students = of_lab.get(lab) or of_lab["05"]
+            if lab in of_lab:
+                lost = CHOSEN
             student = students[n % len(students)]
             name = f"smith_handin-{student}-{n}.txt"
             path = f"{self.dir}/{name}"
@@ -354,12 +361,12 @@ class Grading(unittest.TestCase):
         for name, (kind, lost, reason) in expected.items():
             with self.subTest(kind=kind):
                 report, row = found[name], table[name]
-                self.assertEqual({part for part in ALL if row[part] == "0"}, lost, report)
+                self.assertEqual({part for part in ALL if row[part] == "0"}, set(lost), report)
                 self.assertIn(reason, report)
                 if lost != ALL:  # the reason stands below a part that it is the reason of
-                    why = re.search(r"\n== (\w+) == FAIL(?:(?!\n==).)*" + re.escape(reason),
+                    why = re.search(r"\n== (\w+) == [^O](?:(?!\n==).)*" + re.escape(reason),
                                     report, re.S)
-                    self.assertIn(why[1], lost)
+                    self.assertIn(why[1], lost if lost != CHOSEN else SAMPLES[4:])
                 self.assertEqual(int(row["score"]),
                                  sum(int(row[part]) for part in ALL), report)
                 right += 1
@@ -377,7 +384,7 @@ class Grading(unittest.TestCase):
         write(f"{self.dir}/handin-777.txt", text.replace("student=" + students[1], "student=777"))
         found = reports(self.grade())
         self.assertIn("Score: 100/100", found[f"handin-{students[1]}.txt"])
-        self.assertIn("Score: 5/100", found["handin-777.txt"])
+        self.assertIn("Score: 6/100", found["handin-777.txt"])
         self.assertIn(f"is from the same run as in handin-{students[1]}.txt",
                       found["handin-777.txt"])
 
