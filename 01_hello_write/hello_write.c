@@ -72,8 +72,8 @@ int main(int argc, char **argv)
     if (!qp)
         die(errno, "ibv_create_qp");
 
-    /* 5. Swap what the peer cannot guess. Who knows the rkey may write to that memory,
-     * so the client, which exposes none, sends none. */
+    /* 5. Swap what the peer cannot guess. The rkey opens that memory to the peer, so
+     * the client, which exposes none, sends none. */
     struct endpoint mine = {
         .lid = port.attr.lid,
         .gid = port.gid,
@@ -164,8 +164,8 @@ int main(int argc, char **argv)
                opt.message, peer.addr, peer.rkey);
     }
     /* For the server's CPU the WRITE has no end of its own: that the text is complete it
-     * learns from the client, here over TCP. (By RDMA: WRITE_WITH_IMM, or a later SEND.)
-     */
+     * learns from the client, here over TCP. That does on all common hosts; what the
+     * standard promises is by RDMA alone: WRITE_WITH_IMM, or a later SEND. */
     rendezvous_sync(&rv, "done");
 
     /* 8. Verify: the text, and the poison around it that nobody may touch. */

@@ -80,13 +80,13 @@ int main(int argc, char **argv)
     rendezvous_swap(&rv, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. A READ keeps state at both ends until its data has
-     * come back, and a device has room for so many (max_qp_rd_atom, ibv_devinfo -v):
+     * come back, and a device has room for so many (ibv_devinfo -v):
      *   max_dest_rd_atomic, set at RTR: how many READs and atomics of the peer this side
-     *     answers at a time. The server answers one; a request above that number ends
-     *     in remote invalid request error.
-     *   max_rd_atomic, set at RTS: how many of its own this side has under way at a time;
-     *     further ones wait in the send queue. The client has one. It must not be more
-     *     than the other side's max_dest_rd_atomic. */
+     *     answers at a time (at most max_qp_rd_atom). The server answers one.
+     *   max_rd_atomic, set at RTS: how many of its own this side has under way at a time
+     *     (at most max_qp_init_rd_atom); further ones wait in the send queue. The client
+     *     has one. It must not be more than the other side's max_dest_rd_atomic: cards
+     *     end the request above that in remote invalid request error, rxe answers it. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, client ? 0 : 1 /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);

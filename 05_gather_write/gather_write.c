@@ -273,7 +273,7 @@ int main(int argc, char **argv)
         .sge = client ? calloc(room.block_num, sizeof(struct ibv_sge)) : NULL,
         .wr = client ? calloc(room.block_num, sizeof(struct ibv_send_wr)) : NULL,
         .seed = opt.seed,
-        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
+        .mtu = path_mtu(&port, &peer),
         .timeout = opt.timeout,
     };
     if (client && (!side.sge || !side.wr))
@@ -303,7 +303,7 @@ int main(int argc, char **argv)
             .prepare = prepare,
             .transfer = client ? transfer : NULL,
             .verify = verify,
-            .copies = 1,
+            .packs = true,
         };
         pass = bench(&with, &rv, &opt, &plan);
     }

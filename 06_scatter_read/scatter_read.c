@@ -83,7 +83,7 @@ static uint32_t build_scatter_list(struct side *s, const struct layout *l,
     return n;
 }
 
-/* Waits until so many work requests are done. Only the last of each post is signalled;
+/* As in 05. Waits until so many work requests are done. Only the last of each post is signalled;
  * since a queue pair works in order, its completion stands for those before it too. */
 static void wait_until_done(struct side *s, uint64_t count)
 {
@@ -95,7 +95,7 @@ static void wait_until_done(struct side *s, uint64_t count)
     }
 }
 
-/* Posts wr[0] to wr[n - 1] as chains through next: in one call where the send queue has
+/* As in 05. Posts wr[0] to wr[n - 1] as chains through next: in one call where the send queue has
  * room, or else in pieces as it empties. It never overflows. */
 static void post_chain(struct side *s, uint32_t n)
 { /* LAB: the signalled one's wr_id is s->posted by then: see wait_until_done */
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
     const int reads =
         smaller(smaller(READS, device.max_qp_init_rd_atom), (int)peer.rd_atomic);
     if (client && reads == 0)
-        die(0, "the peer's device answers no READs: its rd_atomic is 0");
+        die(0, "%s does no READs", peer.rd_atomic ? port.device : "the peer's device");
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, client ? 0 : (uint8_t)reads_answered);
     qp_to_rts(qp, mine.psn, client ? (uint8_t)reads : 0,
@@ -290,7 +290,7 @@ int main(int argc, char **argv)
         .sge = client ? calloc(room.block_num, sizeof(struct ibv_sge)) : NULL,
         .wr = client ? calloc(room.block_num, sizeof(struct ibv_send_wr)) : NULL,
         .seed = opt.seed,
-        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
+        .mtu = path_mtu(&port, &peer),
         .timeout = opt.timeout,
     };
     if (client && (!side.sge || !side.wr))
@@ -320,7 +320,7 @@ int main(int argc, char **argv)
             .prepare = prepare,
             .transfer = client ? transfer : NULL,
             .verify = verify,
-            .copies = 1,
+            .unpacks = true,
         };
         pass = bench(&with, &rv, &opt, &plan);
     }

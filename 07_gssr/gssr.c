@@ -414,7 +414,7 @@ int main(int argc, char **argv)
         .max_sge = smaller(mine.max_sge, peer.max_sge),
         .sge = calloc((size_t)PART * mine.max_sge, sizeof(struct ibv_sge)),
         .seed = opt.seed,
-        .mtu = port.mtu < peer.mtu ? port.mtu : peer.mtu,
+        .mtu = path_mtu(&port, &peer),
         .timeout = opt.timeout,
     };
     if (!side.sge)
@@ -451,7 +451,8 @@ int main(int argc, char **argv)
             .expect = client ? NULL : expect_messages,
             .transfer = client ? send_messages : receive_messages,
             .verify = verify,
-            .copies = 2,
+            .packs = true,
+            .unpacks = true,
         };
         pass = bench(&with, &rv, &opt, &plan);
     }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Our contiguous transfers beside perftest's, in the same boot: same size, depth, path MTU
-# and GID, medians of three runs in turn. Prints both and the ratio, ours to perftest's.
+# GID and device, medians of three runs in turn. Prints both and the ratio, ours to
+# perftest's.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C
 rounds=3
 depth=16
-gid=1
 
 median() { sort -g | sed -n "$(((rounds + 1) / 2))p"; }
 
@@ -14,7 +14,9 @@ median() { sort -g | sed -n "$(((rounds + 1) / 2))p"; }
 perftest() {
 	local tool=$1 size=$2 count=$3 options
 	shift 3
-	options=(-x "$gid" -F -m 1024 -s "$size" -n "$count" -u 18 "$@")
+	# as ours said: device rxe0, port 1, GID index 1 (...
+	read -ra options < <(sed -n 's/^device \(.*\), port \(.*\), GID index \([0-9]*\) .*/-d \1 -i \2 -x \3/p' /tmp/ours)
+	options+=(-F -m 1024 -s "$size" -n "$count" -u 18 "$@")
 	timeout 120 "$tool" "${options[@]}" >/dev/null 2>&1 &
 	local server=$!
 	for _ in 1 2 3 4 5 6 7 8 9 10; do # until it listens on its port, 18515 = 0x4853

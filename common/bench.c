@@ -175,7 +175,8 @@ static bool verify_point(const struct bench_side *side, struct rendezvous *rv,
 }
 
 /* What the CPU's part of METHOD_COPY costs by itself: seconds for a message. */
-static double time_copies(const struct layout *l, int copies, unsigned count)
+static double time_copies(const struct bench_side *side, const struct layout *l,
+                          unsigned count)
 {
     char *blocks = guarded_alloc(l->span), *message = guarded_alloc(l->bytes);
 
@@ -183,8 +184,9 @@ static double time_copies(const struct layout *l, int copies, unsigned count)
     layout_pack(l, blocks, message); /* touches every page once */
     double start = now();
     for (unsigned i = 0; i < count; i++) {
-        layout_pack(l, blocks, message);
-        if (copies == 2)
+        if (side->packs)
+            layout_pack(l, blocks, message);
+        if (side->unpacks)
             layout_unpack(l, message, blocks);
     }
     double seconds = (now() - start) / count;
@@ -224,7 +226,7 @@ static void measure_point(const struct bench_side *side, struct rendezvous *rv,
             bandwidth[m][round] = (double)l->bytes * count / seconds;
             repeats[m] += repeated_packets(side->port) - before;
         }
-        copy[round] = opt->host ? time_copies(l, side->copies, count) : 0;
+        copy[round] = opt->host ? time_copies(side, l, count) : 0;
     }
     /* A side without a part in the last transfer must not take the CPU meanwhile. */
     rendezvous_sync(rv, "measured");

@@ -79,8 +79,7 @@ struct bench_side {
                      unsigned count, unsigned depth, double *latency);
     /* Is the last message right, every byte and every gap? */
     bool (*verify)(void *ctx, const struct layout *l);
-    int copies; /* that the CPUs make of a message in METHOD_COPY: pack, unpack, or both
-                 */
+    bool packs, unpacks; /* what the two CPUs do to a message in METHOD_COPY */
 };
 
 /* Room for every message of a plan, with so many in flight. */

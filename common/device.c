@@ -63,7 +63,9 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
     for (int i = 0; i < count && !found; i++) {
         bool wanted = opt->ib_dev && !strcmp(opt->ib_dev, ibv_get_device_name(list[i]));
         named = named || wanted;
-        if ((opt->ib_dev && !wanted) || list[i]->transport_type != IBV_TRANSPORT_IB)
+        if (opt->ib_dev && !wanted)
+            continue;
+        if (list[i]->transport_type != IBV_TRANSPORT_IB) /* RoCE counts as IB, too */
             continue;
         usable = true;
         struct ibv_context *ctx = ibv_open_device(list[i]);
@@ -78,7 +80,8 @@ struct ibv_context *open_device(const struct options *opt, struct port *port)
         die(0, "no RDMA device named '%s'; the first here is %s", opt->ib_dev,
             ibv_get_device_name(list[0]));
     if (!usable)
-        die_no_device("only iWARP devices here, which connect by rdma_cm alone");
+        die_no_device("no InfiniBand or RoCE device%s%s", opt->ib_dev ? ": " : " here",
+                      opt->ib_dev ? opt->ib_dev : "");
     if (!found && refused)
         die(refused, "ibv_open_device");
     if (!found)
@@ -199,9 +202,10 @@ void choose_gid(const struct options *opt, struct ibv_context *ctx, int sock,
 
 uint64_t repeated_packets(const struct port *port)
 {
-    /* the requester's repeats on rxe and on mlx5; the responder's view; given up */
+    /* the requester's repeats on rxe, on mlx5; the responder's view; given up */
     static const char *const counters[] = {"completer_retry_err", "local_ack_timeout_err",
-                                           "duplicate_request", "retry_exceeded_err"};
+                                           "packet_seq_err", "duplicate_request",
+                                           "retry_exceeded_err"};
     uint64_t sum = 0;
 
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {

@@ -22,9 +22,9 @@ struct port {
 
 /*
  * Opens the first device that has an ACTIVE port, or the one that opt names, and fills
- * port but for the GID. iWARP devices are passed over: they connect by rdma_cm alone.
- * Exits 77 where there is no RDMA device at all; dies where the one named isn't there
- * or no port is ACTIVE. Close the result with ibv_close_device.
+ * port but for the GID. Others than InfiniBand and RoCE are passed over: iWARP connects
+ * by rdma_cm alone. Exits 77 where there is no device of these kinds at all; dies where
+ * the one named isn't there or no port is ACTIVE. Close the result with ibv_close_device.
  */
 struct ibv_context *open_device(const struct options *opt, struct port *port);
 
@@ -32,8 +32,8 @@ struct ibv_context *open_device(const struct options *opt, struct port *port);
  * Chooses the port's GID: opt->gid_idx where given. Else on Ethernet, of the RoCE v2
  * GIDs: the one that is the local address of the TCP connection sock, or else the first
  * IPv4-mapped one, or else the first that isn't link-local. (Index 0 is a link-local
- * IPv6 address on most machines and reaches nobody.) On InfiniBand none: the LID serves.
- * Prints what was chosen. Dies if there is none.
+ * IPv6 address on most machines, from which no IPv4 one is reached.) On InfiniBand none:
+ * the LID serves. Prints what was chosen. Dies if there is none.
  */
 void choose_gid(const struct options *opt, struct ibv_context *ctx, int sock,
                 struct port *port);
@@ -47,8 +47,9 @@ unsigned mtu_to_bytes(enum ibv_mtu mtu);
 int best_gid(const struct ibv_gid_entry *table, int count, uint32_t port_num,
              const union ibv_gid *local);
 
-/* Packets that had to be repeated at this port since the device came up, of both
- * directions: the kernel's counters of them (rdma-statistic(8)), 0 where it has none. */
+/* How often something had to be repeated at this port since the device came up: the sum
+ * of the kernel's counters that tell so (rdma-statistic(8)), some of which count packets
+ * and some attempts; 0 where it has none. */
 uint64_t repeated_packets(const struct port *port);
 
 #endif

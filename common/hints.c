@@ -22,7 +22,9 @@ static const struct {
     {"no RDMA device named", 0, "'ibv_devices' lists them; -d names one"},
     {"no atomic operations", 0,
      "'ibv_devinfo -v' shows atomic_cap; Soft-RoCE has atomics, -d names another device"},
-    {"only iWARP devices", 0, "these samples need InfiniBand, RoCE or Soft-RoCE"},
+    {"no InfiniBand or RoCE", 0,
+     "iWARP, EFA and others connect in other ways; Soft-RoCE does, and 'make rxe-up' "
+     "adds one"},
     {"no ACTIVE port", 0,
      "'rdma link' shows the state; bring the interface up: ip link set IF up"},
     {"port ", 0, "without -i the first ACTIVE port is chosen"},
@@ -60,8 +62,9 @@ static const struct {
     {"ibv_create_qp", 0,
      "'ibv_devinfo -v' shows the device's limits, 'rdma resource show' what is in use"},
     {"ibv_modify_qp to RTR", EINVAL,
-     "on RoCE: is_global = 1, GIDs of one kind on both sides (IPv4-mapped; best leave -g "
-     "away), a path MTU not above the port's active MTU (ibv_devinfo)"},
+     "GIDs of one kind on both sides, IPv4-mapped (best leave -g away); on RoCE "
+     "is_global "
+     "= 1; a path MTU not above the port's (ibv_devinfo)"},
     {"ibv_modify_qp to RTR", ENETUNREACH,
      "no route to the peer's GID: use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_modify_qp to RTR", ETIMEDOUT,
@@ -70,7 +73,9 @@ static const struct {
     {"ibv_modify_qp", 0, "the manual page ibv_modify_qp(3) lists what each state needs"},
     {"ibv_post_send", EINVAL,
      "is the QP in RTS, num_sge within max_send_sge, an atomic's 8 bytes aligned to 8?"},
-    {"ibv_post_send", ENOMEM, "the send queue is full: poll its completions first"},
+    {"ibv_post_send", ENOMEM,
+     "the send queue is full: poll its completions first (from mlx4 and mlx5 also: too "
+     "many SGEs, or a QP that isn't in RTS)"},
     {"ibv_post_send", 0, "the manual page ibv_post_send(3) lists what it checks"},
     {"ibv_post_recv", EINVAL,
      "is the QP in INIT or later, num_sge within max_recv_sge, next NULL in the last?"},
@@ -121,9 +126,8 @@ static const struct {
     {"completion", IBV_WC_LOC_LEN_ERR,
      "the message is longer than the receive buffer posted for it"},
     {"completion", IBV_WC_LOC_QP_OP_ERR,
-     "the QP can't do this operation: its type, its state (modified too early or too "
-     "late), its limits at ibv_create_qp; on rxe also an unknown lkey, or the interface "
-     "is down"},
+     "on Soft-RoCE: an lkey that fits no region, a receive shorter than the message, or "
+     "an interface that is down; else the QP's type, state or limits"},
     {"completion", IBV_WC_LOC_PROT_ERR,
      "an SGE reaches outside its memory region, has the wrong lkey, or is to be written "
      "to without IBV_ACCESS_LOCAL_WRITE"},
@@ -137,13 +141,11 @@ static const struct {
      "IBV_ACCESS_LOCAL_WRITE"},
     {"completion", IBV_WC_REM_INV_REQ_ERR,
      "the responder can't take this request: a verb that its QP's access flags leave "
-     "out, "
-     "an atomic's address not a multiple of 8, more READs than its max_dest_rd_atomic, "
-     "or "
-     "a SEND longer than its receive"},
+     "out, an atomic's address not a multiple of 8, more READs than its "
+     "max_dest_rd_atomic, or a SEND longer than its receive"},
     {"completion", IBV_WC_REM_ACCESS_ERR,
-     "the peer's memory region or QP doesn't allow it: check rkey, address, length, and "
-     "the access flags of both"},
+     "the peer's memory region doesn't allow it: check rkey, address, length, and the "
+     "region's access flags"},
     {"completion", IBV_WC_REM_OP_ERR,
      "the responder couldn't finish: its own completion says why"},
     {"completion", IBV_WC_RETRY_EXC_ERR,

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEFAULT_SIZES "4K,16K,64K,256K,1M,4M"
+
 static const struct {
     char letter;
     const char *name;
@@ -26,17 +28,18 @@ static const struct {
     {'b', "bind", "ADDR", "local address to listen on, or to connect from"},
     {'v', "verbose", NULL, "show the lines that the two sides swap"},
     {'h', "help", NULL, "print this and exit"},
-    {'s', "size", "BYTES", "client: bytes in a message; K and M may follow"},
+    {'s', "size", "BYTES", "client: bytes in a message (default 4096); 64K, 1M"},
     {'n', "iters", "N", "client: how many times to do it"},
-    {'S', "seed", "N", "client: seed of the test data"},
-    {'M', "message", "TEXT", "client: the text to write"},
+    {'S', "seed", "N", "client: seed of the test data (default 1)"},
+    {'M', "message", "TEXT", "client: the text to write (default \"hello verbs\")"},
     {'B', "block-size", "BYTES", "client: bytes in a block (default 4096)"},
     {'N', "block-num", "N", "client: number of blocks (default 64)"},
     {'T', "stride", "BYTES", "client: from block to block (default 2 * block size)"},
     {'I', "student", "ID", "client: the layout and the seed that belong to this ID"},
     {'x', "method", "NAME", "client: sgl (default), copy, each or auto"},
     {'k', "bench", NULL, "client: measure all methods; --iters is then rounds"},
-    {'z', "sizes", "LIST", "client: bytes of the messages to measure, as 4K,64K,1M"},
+    {'z', "sizes", "LIST",
+     "client: bytes of the messages to measure (default " DEFAULT_SIZES ")"},
     {'D', "depth", "N", "client: messages in flight for bandwidth (default 16)"},
     {'c', "csv", "FILE", "client: write the figures to FILE too"},
 };
@@ -44,7 +47,7 @@ static const struct {
 #define OPTION_COUNT (sizeof(option_table) / sizeof(option_table[0]))
 #define ALWAYS       "digpmtbvh"
 
-static void print_help(const char *program, const char *workload)
+static void print_help(const char *program, const char *workload, uint32_t iters)
 {
     printf("usage: %s [options]          start the server, first\n"
            "       %s [options] HOST     start the client; HOST is the server's\n\n",
@@ -56,7 +59,11 @@ static void print_help(const char *program, const char *workload)
         int used = printf("  -%c, --%s%s%s", option_table[i].letter, option_table[i].name,
                           option_table[i].value ? "=" : "",
                           option_table[i].value ? option_table[i].value : "");
-        printf("%*s%s\n", used < 24 ? 24 - used : 1, "", option_table[i].help);
+        printf("%*s%s", used < 25 ? 25 - used : 1, "", option_table[i].help);
+        if (option_table[i].letter == 'n')
+            printf(" (default %u%s)", iters,
+                   strchr(workload, 'k') ? "; with --bench 11 rounds" : "");
+        putchar('\n');
     }
     printf(
         "\nexit status: 0 passed, 1 failed, 2 wrong usage, 77 no usable RDMA device\n");
@@ -186,7 +193,7 @@ static void settle_layout(struct options *opt)
     if (!opt->method)
         opt->method = "sgl";
     if (!opt->sizes)
-        opt->sizes = "4K,16K,64K,256K,1M,4M";
+        opt->sizes = DEFAULT_SIZES;
     if (opt->depth == 0)
         opt->depth = 16;
     if (l->stride == 0) /* not given: gaps as long as the blocks */
@@ -212,6 +219,7 @@ void parse_options(struct options *opt, const char *sample, const char *workload
     char shorts[2 * OPTION_COUNT + 2] = ":", *end = shorts + 1;
     size_t count = 0;
     const char *workload_given = NULL, *bench_given = NULL;
+    const uint32_t usual_iters = opt->iters ? opt->iters : 1;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
     report_as(sample, "server");
@@ -244,7 +252,7 @@ void parse_options(struct options *opt, const char *sample, const char *workload
         if (index >= 0 && strcspn(word + 2, "=") != strlen(longs[index].name))
             die_usage("unknown option '%s'", word);
         if (c == 'h') {
-            print_help(argv[0], workload);
+            print_help(argv[0], workload, usual_iters);
             exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
         }
         if (c == ':')

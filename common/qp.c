@@ -24,6 +24,11 @@ void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access)
           "ibv_modify_qp to INIT");
 }
 
+unsigned path_mtu(const struct port *port, const struct endpoint *peer)
+{
+    return port->mtu < peer->mtu ? port->mtu : peer->mtu;
+}
+
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint8_t dest_rd_atomic)
 {
@@ -34,7 +39,7 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
     };
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
-        .path_mtu = mtu_to_enum(port->mtu < peer->mtu ? port->mtu : peer->mtu),
+        .path_mtu = mtu_to_enum(path_mtu(port, peer)),
         .dest_qp_num = peer->qpn,
         .rq_psn = peer->psn,
         .max_dest_rd_atomic = dest_rd_atomic,
@@ -115,7 +120,7 @@ void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
             if (other.status != IBV_WC_SUCCESS)
                 die_wc(&other, "an earlier request");
     }
-    if (wc->status != IBV_WC_SUCCESS) /* the other fields but wr_id are undefined then */
+    if (wc->status != IBV_WC_SUCCESS) /* byte_len is undefined then */
         die_wc(wc, what);
 }
 

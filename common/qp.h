@@ -14,6 +14,9 @@
  * so what one message has started runs out in a later one, and packets are repeated. */
 enum { ACK_TIMEOUT = 16, ACK_TIMEOUT_BENCH = 22 };
 
+/* Bytes of data in a packet between the two: the smaller of both sides' MTUs. */
+unsigned path_mtu(const struct port *port, const struct endpoint *peer);
+
 /*
  * The transitions: which attributes each needs stands in ibv_modify_qp(3) and in the
  * IBTA specification, 10.3.1. They die where ibv_modify_qp fails.
@@ -31,11 +34,11 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
 void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_timeout);
 
 /*
- * Polls cq until its next completion comes, and fills *wc, of which byte_len holds for
- * receives and READs alone (ibv_poll_cq(3)). Dies when the status is not IBV_WC_SUCCESS,
- * and when none came in timeout seconds; what names the request in these messages.
- * Between polls it gives the CPU away; a cq that was made with a completion channel it
- * arms, and sleeps until the channel has an event (ibv_get_cq_event(3)).
+ * Polls cq until its next completion comes, and fills *wc (ibv_poll_cq(3)). Dies when the
+ * status is not IBV_WC_SUCCESS, and when none came in timeout seconds; what names the
+ * request in these messages. Between polls it gives the CPU away; a cq that was made with
+ * a completion channel it arms, and sleeps until the channel has an event
+ * (ibv_get_cq_event(3)).
  *
  * A flushed request doesn't say why: an earlier one has failed. Where that one's
  * completion goes to another queue than cq, cq's cq_context (ibv_create_cq(3)) leads to

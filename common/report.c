@@ -89,8 +89,11 @@ void die_wc(const struct ibv_wc *wc, const char *what)
 {
     char message[MESSAGE_SIZE];
 
-    snprintf(message, sizeof(message), "completion of %s: %s (status %d)", what,
-             ibv_wc_status_str(wc->status), (int)wc->status);
+    int used = snprintf(message, sizeof(message), "completion of %s: %s (status %d)",
+                        what, ibv_wc_status_str(wc->status), (int)wc->status);
+    if (wc->vendor_err && used > 0 && (size_t)used < sizeof(message)) /* rxe has none */
+        snprintf(message + used, sizeof(message) - (size_t)used, ", vendor error 0x%x",
+                 wc->vendor_err);
     finish(EXIT_FAILURE, message, hint_for(message, (int)wc->status));
 }
 

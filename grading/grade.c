@@ -43,10 +43,9 @@ enum {
 /* The parts of a hand-in. The first PAIRS are the samples', in their order. */
 enum part { MEASURED = PAIRS, COMPLETE, FIGURES, CHOSEN, OWN, ANSWERS, PARTS };
 static const char *const part_names[PARTS] = {
-    "01_hello_write",  "02_send_recv",    "03_read", "04_atomic",
-    "05_gather_write", "06_scatter_read", "07_gssr", "measured",
-    "complete",        "figures",         "chosen",  "own",
-    "answers"};
+    "01_hello_write",  "02_send_recv", "03_read",  "04_atomic", "05_gather_write",
+    "06_scatter_read", "07_gssr",      "measured", "complete",  "figures",
+    "chosen",          "own",          "answers"};
 enum { NEEDS_NOTHING = -1, NEEDS_LAB = -2 };
 
 struct rubric {

@@ -5,6 +5,7 @@
 # this machine's own RDMA device.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL # or the makes in here say which directory they enter
 export TESTENV=${TESTENV:-vm}
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1

@@ -30,6 +30,7 @@ ERROR = {
 }
 # Calls in common/ that these samples alone come to, or are shown with.
 ONLY_IN = [("ibv_query_gid_ex", ["03_read"]), ("ibv_close_device", ["03_read"]),
+           ("ibv_poll_cq", []),  # of the other queue, after a flush
            ("ibv_req_notify_cq", ["07_gssr"]), ("ibv_get_cq_event", ["07_gssr"]),
            *3 * [("ibv_modify_qp", SAMPLES[1:])]]  # 01 writes the transitions out
 UNDO = re.compile("ibv_(de|close)")

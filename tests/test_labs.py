@@ -293,6 +293,9 @@ class Starter(unittest.TestCase):
             self.assertGreaterEqual(len(secret), 3)
             for body in secret:
                 self.assertNotIn(max(body.splitlines()[1:], key=len), held)
+        subprocess.run(["make", "-s", "starter", "LAB=05"], cwd=tree, capture_output=True, check=True)
+        with open(os.path.join(tree, "my05", "gather_write.c"), encoding="utf-8") as file:
+            self.assertIn("(TODO 1)", file.read())
         self.assertEqual(subprocess.run(
             ["make", "-s", "CFLAGS=-O0 -Werror", "05_gather_write", "06_scatter_read", "07_gssr"],
             cwd=tree, capture_output=True, text=True, check=False).stderr, "")
