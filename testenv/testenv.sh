@@ -20,6 +20,7 @@
 #                        there.sh runs commands in the other, 10.0.1.1
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
+#   TESTENV_CPUS=2       of the VM
 #   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
 #                        4 ns each, so that measurements repeat on any machine
@@ -121,7 +122,7 @@ wires() {
 # qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it.
 qemu_start() {
 	local cpu=max share=local,security_model=none,multidevs=remap results=()
-	local accel=$1 cpus=(-smp 2) wires=()
+	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=()
 	[ "$1" != kvm ] || cpu=host
 	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
 		accel=tcg,thread=single cpus=(-smp 1 -icount shift=2)

@@ -53,8 +53,9 @@ PLANTED = {
         "no-C": ("builds", "it doesn't build\n     .*error", [(r"int main", "int main main")]),
         "warning": ("builds", "with warnings\n     .*unused", [(r"bool pass = true;", r"\g<0> int x;")]),
         "other-layout": ("sgl", "it asked for another layout", [
-            (r"const bool client = ", "if (opt.host) opt.size = opt.layout.bytes = opt.layout.span "
-             r"= opt.layout.block_num * --opt.layout.block_size; \g<0>")]),
+            (r"const bool client = .*?;", r"\g<0> if (client) { layout_set(&opt.layout, "
+             "opt.layout.block_size - 1, opt.layout.block_num, opt.layout.stride); "
+             "opt.size = opt.layout.bytes; }")]),
         "packs": ("sgl", "is no block", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method != METHOD_EACH)\1"),
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),

@@ -12,21 +12,22 @@ import unittest
 from samples import ROOT, SAMPLES, main
 
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
-VM = {**os.environ, "TESTENV": "vm"}
+OURS = {"TESTENV_TEST": str(os.getpid())}  # tells our VMs from those of other tests
+VM = {**os.environ, **OURS, "TESTENV": "vm"}
 
 
 def qemus():
-    """The VMs of this clone that are running now, as their process numbers."""
-    found = set()
+    """The VMs that these tests have started and that run now, as their process numbers."""
+    found, (mark,) = set(), OURS.items()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
+            with open(f"/proc/{pid}/comm", "rb") as comm:
+                is_qemu = comm.read().startswith(b"qemu-system")
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if is_qemu and "=".join(mark).encode() in file.read().split(b"\0"):
+                    found.add(pid)
         except OSError:  # it has ended meanwhile, or is not ours to see
             continue
-        if words[0].endswith(b"qemu-system-x86_64") and any(
-                word.startswith(f"{ROOT}/testenv/cache/".encode()) for word in words):
-            found.add(pid)
     return found
 
 
