@@ -88,30 +88,45 @@ kill_tree() { # a reference that waits on
 	kill -KILL "$1" 2>/dev/null
 }
 
-result() { sed -n 's/^RESULT //p' "$open/out/$1"; }
-# The line before its RESULT and hint; or what bash says of how it ended.
-last_words() {
-	grep -v -e '^RESULT' -e '^  hint' "$open/out/$1" | tail -n 1 |
-		sed 's/^.*program\.sh: line [0-9]*: *[0-9]* \([A-Z][A-Za-z ]*[a-z]\)  *(.*/\1/'
+# heard ROLE - what a side said: $result, the last of $results RESULT lines; $layout; $last,
+# its last line; $words, the one before its RESULT and hint, or how bash says that it ended.
+heard() {
+	local line lines ended='program\.sh: line [0-9]+: +[0-9]+ ([A-Z][A-Za-z ]*[a-z])  +\('
+	results=0 result='' layout='' last='' words=''
+	mapfile -t -n 1000 lines <"$open/out/$1"
+	for line in "${lines[@]}"; do
+		last=$line
+		case $line in
+		'RESULT '*) results=$((results + 1)) result=$line ;;
+		'LAYOUT '*) layout=$line ;;
+		'  hint'*) ;;
+		*) words=$line ;;
+		esac
+	done
+	[[ ! $words =~ $ended ]] || words=${BASH_REMATCH[1]}
 }
-value() { sed -n "s/.*\\b$2=\\([^ ]*\\).*/\\1/p" <<<"$1"; }
+# has LINE NAME - the value of  NAME=value  as $value
+has() {
+	value=''
+	[[ " $1 " =~ \ $2=([^ ]*)\  ]] && value=${BASH_REMATCH[1]}
+}
 
-# passed ROLE WHO - did a side pass, and if the student's, with the reference's digest? Or
-# sets $why.
+# passed ROLE WHO - did a side, of which heard has told, pass, and if the student's, with
+# the reference's digest? Or sets $why.
 passed() {
-	local said
-	said=$(result "$1" | head -n 3)
-	if [ "$(grep -c . <<<"$said")" -ne 1 ] || [[ $(tail -n 1 "$open/out/$1") != RESULT* ]]; then
-		why="the $1 ($2) ends without one RESULT line: $(tail -n 1 "$open/out/$1")"
-	elif [ "$(value "$said" status)" != PASS ]; then
-		why="the $1 ($2) didn't pass: $(last_words "$1")"
+	if [ "$results" -ne 1 ] || [ "$last" != "$result" ]; then
+		why="the $1 ($2) ends without one RESULT line: $last"
+	elif ! has "$result" status || [ "$value" != PASS ]; then
+		why="the $1 ($2) didn't pass: $words"
 	elif [ "${status[$1]}" -ne 0 ]; then
 		why="the $1 ($2) says PASS and exits with ${status[$1]}"
-	elif [ "$(value "$said" digest)" != "$digest" ] && [ -n "$digest" ]; then
+	elif ! has "$result" digest || { [ -n "$digest" ] && [ "$value" != "$digest" ]; }; then
 		why="the $1 ($2) has another digest than the message"
-	elif [ "$(value "$said" bytes)" != $((size * num)) ]; then
-		why="the $1 ($2) says that there were $(value "$said" bytes) bytes"
+	elif ! has "$result" bytes || [ "$value" != $((size * num)) ]; then
+		why="the $1 ($2) says that there were $value bytes"
 	else
+		has "$result" digest
+		digest=$value
 		return 0
 	fi
 	return 1
@@ -119,7 +134,9 @@ passed() {
 
 # move SERVER CLIENT METHOD LAYOUT - one right transfer, seen by the reference and the spy.
 move() {
-	local method=$3 seed=$RANDOM$RANDOM size num stride digest='' role who
+	local method=$3 seed=$RANDOM$RANDOM size num stride digest='' role other
+	local -A who=([server]=$1 [client]=$2)
+	local results result layout last words value
 	read -r size num stride <<<"$4"
 	spy=''
 	case $lab,$2 in # whose requests are to be watched
@@ -133,26 +150,24 @@ move() {
 	why=''
 	# The reference first: its memory, its digest; then what the student's own says.
 	for role in server client; do
-		who=$([ $role = server ] && echo "$1" || echo "$2")
-		[ "$who" = reference ] || continue
-		if ! passed $role reference; then
-			[ "${status[$role]}" -lt 128 ] || why="the $role (reference) waited in vain"
-			role=$([ $role = server ] && echo client || echo server)
-			why+=$'\n'"the $role (student) says: $(last_words "$role")"
-			break
-		fi
-		digest=$(value "$(result "$role")" digest)
-		[[ $(grep '^LAYOUT' "$open/out/$role") == *"block_size=$size block_num=$num stride=$stride "*"seed=$seed" ]] ||
+		[ "${who[$role]}" = reference ] || continue
+		heard $role
+		if [ -n "$layout" ] && [[ "$layout " != *" block_size=$size block_num=$num stride=$stride "*" seed=$seed "* ]]; then
 			why="it asked for another layout than it was told to"
+		elif ! passed $role reference; then
+			[ "${status[$role]}" -lt 128 ] || why="the $role (reference) waited in vain"
+			other=$([ $role = server ] && echo client || echo server)
+			heard "$other"
+			why+=$'\n'"the $other (student) says: $words"
+		fi
 	done
 	for role in server client; do
-		who=$([ $role = server ] && echo "$1" || echo "$2")
-		if [ -n "$why" ] || [ "$who" != student ]; then continue; fi
+		if [ -n "$why" ] || [ "${who[$role]}" != student ]; then continue; fi
+		heard $role
 		passed $role student || break
-		[ -n "$digest" ] || digest=$(value "$(result "$role")" digest)
 		if [ "${spy%% *}" = $role ]; then
-			[ -e "$open/out/spy.$role" ] || why="the $role doesn't use ibv_alloc_pd"
-			why=$(head -n 1 "$open/out/spy.$role")
+			why="it keeps out what is to watch it"
+			[ ! -e "$open/out/spy.$role" ] || read -r why <"$open/out/spy.$role"
 			[ -z "$why" ] || why="the $role (student): $why"
 		fi
 	done
@@ -162,7 +177,7 @@ move() {
 
 # A message with a wrong byte: the side that receives it has to say so.
 refuses() {
-	local role=server seed=$RANDOM$RANDOM
+	local role=server seed=$RANDOM$RANDOM results result layout last words value
 	spy=''
 	if [ "$lab" = 06 ]; then
 		role=client
@@ -170,11 +185,10 @@ refuses() {
 	else
 		pair student liar --seed="$seed" --block-size=200 --block-num=50
 	fi
-	local said
-	said=$(result $role)
+	heard $role
 	why=''
-	if [ "$(value "$said" status)" != FAIL ]; then
-		why="the $role (student) says ${said:-nothing} of a message with a wrong byte"
+	if ! has "$result" status || [ "$value" != FAIL ]; then
+		why="the $role (student) says ${result:-nothing} of a message with a wrong byte"
 	elif [ "${status[$role]}" -eq 0 ]; then
 		why="the $role (student) exits with 0 after a message with a wrong byte"
 	fi

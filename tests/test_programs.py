@@ -28,7 +28,7 @@ BOTH = {  # 05 and 06
     "list-too-long": ("sgl", "ibv_post_send", [(PER_WR, PER_WR.replace("\\", "") + " + 1")]),
     "each-as-list": ("each", "each: [0-9]* work requests with up to 32", [
         (PER_WR, "s->max_sge")]),
-    "copy-as-list": ("copy", "copy: [0-9]* work requests with", [
+    "copy-as-list": ("copy", "copy: [0-9]* work requests with|didn't pass", [
         (r"if \(method == METHOD_COPY \|\| method == METHOD_CONTIG\)",
          "if (method == METHOD_CONTIG)")]),
     "queue-overflows": ("each", "ibv_post_send", [
