@@ -42,7 +42,7 @@ BOTH = {  # 05 and 06
 }
 EVERY = {
     "its-own-seed": ("sgl", "didn't pass", [(r"\.seed = opt.seed,", ".seed = 4711,")]),
-    "always-pass": ("verifies", "says sample=.* status=PASS", [
+    "always-pass": ("verifies", "says RESULT sample=.* status=PASS", [
         (r"report_result\(pass,", "report_result(true,")]),
     "exit-0": ("verifies", "exits with 0", [
         (r"return (report_result\(pass, l->bytes, digest\));", r"\1; return 0;")]),
@@ -59,7 +59,7 @@ PLANTED = {
         "packs": ("sgl", "is no block", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method != METHOD_EACH)\1"),
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
-        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+        "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
             (r'return all_right\("message".*?;', "return true;")]),
     },
     "06": {
@@ -68,7 +68,7 @@ PLANTED = {
             "copy-as-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
         "unpacks": ("sgl", "is no block", [
             (AUTO, r"\1 if (method == METHOD_SGL) method = METHOD_COPY;")]),
-        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+        "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
             (r'return all_right\("blocks and gaps".*?;', "return true;")]),
         "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
             (MOVED, r"if (client) blocks[l->block_size] ^= 1; \1"),
@@ -93,7 +93,7 @@ PLANTED = {
             (r"method != METHOD_COPY && method != METHOD_CONTIG", "method == METHOD_EACH")]),
         "copy-as-list": ("copy", "didn't pass|copy: ", [
             (r"method != METHOD_COPY && method != METHOD_CONTIG", "method != METHOD_CONTIG")]),
-        "verifies-nothing": ("verifies", "says sample=.* status=PASS", [
+        "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
             (r'return all_right\("blocks and gaps".*?;', "return true;")]),
         "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
             (MOVED, r"if (!client && l->block_num > 1) blocks[l->block_size] ^= 1; \1"),
