@@ -36,9 +36,9 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_t
 /*
  * Polls cq until its next completion comes, and fills *wc (ibv_poll_cq(3)). Dies when the
  * status is not IBV_WC_SUCCESS, and when none came in timeout seconds; what names the
- * request in these messages. Between polls it gives the CPU away, and sleeps when the wait
- * gets long; a cq that was made with a completion channel it arms, and sleeps until the
- * channel has an event (ibv_get_cq_event(3)).
+ * request in these messages. Between polls it gives the CPU away, and sleeps when the
+ * wait gets long; a cq that was made with a completion channel it arms, and sleeps until
+ * the channel has an event (ibv_get_cq_event(3)).
  *
  * A flushed request doesn't say why: an earlier one has failed. Where that one's
  * completion goes to another queue than cq, cq's cq_context (ibv_create_cq(3)) leads to
