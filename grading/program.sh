@@ -35,7 +35,7 @@ builds() { # FOLDER - sets $why
 	find "$1" -maxdepth 1 -type f -name '*.[ch]' -size -1000k -exec cp {} "$open/build" \;
 	chown -R 65534:65534 "$open/build"
 	cd "$open/build" || exit
-	said=$(nobody gcc -std=c11 -Wall -Wextra -g -I../common -o program ./*.c \
+	said=$(nobody gcc -std=c11 -Wall -Wextra -I../common -o program ./*.c \
 		../libcommon.a -libverbs 2>&1 | head -c 4000)
 	[ -f program ] && [ -x program ]
 	status=$?

