@@ -403,8 +403,8 @@ static void report(const struct bench_side *side, const struct options *opt,
         measured[i] = measured_speedup(&r[i]);
         predicted[i] = predicted_speedup(side, &plan->point[i], &r[i], element);
     }
-    printf("\n%s, clock: %s time, path MTU %u, %u rounds, medians\n", side->name,
-           clock_name(), side->mtu, opt->iters);
+    printf("\n%s, clock: %s time, path MTU %u, %u round%s, medians\n", side->name,
+           clock_name(), side->mtu, opt->iters, opt->iters == 1 ? "" : "s");
     print_table(plan, r, measured, predicted);
     if (disturbed > 0)
         printf(

@@ -132,7 +132,9 @@ static const struct {
      "an SGE reaches outside its memory region, has the wrong lkey, or is to be written "
      "to without IBV_ACCESS_LOCAL_WRITE"},
     {"completion", IBV_WC_WR_FLUSH_ERR,
-     "flushed because the QP is in ERR: an earlier completion has the real reason"},
+     "flushed because the QP is in ERR: an earlier completion has the real reason (rxe "
+     "of "
+     "Linux 6.12 says this also of a wrong lkey, or an SGE outside its region)"},
     {"completion", IBV_WC_BAD_RESP_ERR,
      "an answer that doesn't fit the request: the peer's QPN or PSN is another "
      "connection's; --verbose shows both"},
