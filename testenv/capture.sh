@@ -8,7 +8,7 @@ file=$1
 shift
 log=$(mktemp)
 # Room for 7000 packets: a slot of the buffer, 64 MiB, is as long as the longest may be.
-tcpdump -i eth0 -s 9216 -B 65536 --immediate-mode -U -Z root -w "$file" udp port 4791 2>"$log" &
+tcpdump -i eth0 -s 9216 -B 65536 --immediate-mode -U -Z root -w - udp port 4791 >"$file" 2>"$log" &
 tcpdump=$!
 until grep -q '^tcpdump: listening' "$log"; do
 	kill -0 "$tcpdump" 2>/dev/null || { cat "$log" >&2 && exit 1; }
