@@ -222,7 +222,6 @@ void parse_options(struct options *opt, const char *sample, const char *workload
     const uint32_t usual_iters = opt->iters ? opt->iters : 1;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
-    report_as(sample, "server");
 
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         char letter = option_table[i].letter;
@@ -243,6 +242,11 @@ void parse_options(struct options *opt, const char *sample, const char *workload
     opt->timeout = 30;
 
     opterr = 0; /* our own words, and the RESULT line after them */
+    /* Once only to see whether a HOST follows, so that errors name the right side. */
+    while (getopt_long(argc, argv, shorts, longs, NULL) != -1)
+        continue;
+    report_as(sample, optind < argc ? "client" : "server");
+    optind = 0; /* from the start again: getopt(3), notes on glibc */
     for (int c, index = -1; (c = getopt_long(argc, argv, shorts, longs, &index)) != -1;
          index = -1) {
         /* getopt takes any beginning of a name: --size would be --sizes where that is
@@ -274,7 +278,6 @@ void parse_options(struct options *opt, const char *sample, const char *workload
         settle_layout(opt);
     if (optind < argc) {
         opt->host = argv[optind++];
-        report_as(sample, "client");
     }
     if (optind < argc)
         die_usage("one HOST is enough: what is '%s'?", argv[optind]);

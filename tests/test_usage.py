@@ -20,7 +20,9 @@ LONG = {"s": "size", "n": "iters", "S": "seed", "M": "message", "B": "block-size
 
 
 class Usage(SampleTest):
-    def each(self, args, reason, role="server", samples=SAMPLES):
+    def each(self, args, reason, role=None, samples=SAMPLES):
+        """role: by the HOST "h" at the end of args, unless given."""
+        role = role or ("client" if args[-1] == "h" else "server")
         for sample in samples:
             with self.subTest(sample=sample, args=args):
                 self.check_failed(run(sample, *args), sample, role, reason, status=2)
@@ -101,7 +103,7 @@ class Usage(SampleTest):
             (["-z", "4K"], "it needs --bench"),
             (["-c", "x.csv"], "it needs --bench"),
         ):
-            self.each(args + ["h"], reason, role="(client|server)", samples=SAMPLES[4:])
+            self.each(args + ["h"], reason, samples=SAMPLES[4:])
 
     def test_workload_given_to_the_server(self):
         for sample in SAMPLES:
