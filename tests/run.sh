@@ -150,7 +150,7 @@ reads_in_order() {
 		family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs BadEnvironment
 		TESTENV_CPUS=1 family gcc pairs "$out/gcc" Large Bench \
 			BadPeers.test_thousands_of_mutated_lines_at_one_server
-		TESTENV_CPUS=1 TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
+		TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
 		TESTENV_CPUS=1 family linux-6.12 newer "$out/gcc" Defaults Options Rights WrongPairs
 		TESTENV_CPUS=1 TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"
 	} &
