@@ -83,9 +83,8 @@ static uint32_t build_scatter_list(struct side *s, const struct layout *l,
     return n;
 }
 
-/* As in 05. Waits until so many work requests are done. Only the last of each post is
- * signalled; since a queue pair works in order, its completion stands for those before it
- * too. */
+/* As in 05: waits until so many requests are done. The last of each post is signalled;
+ * since a queue pair works in order, its completion stands for those before it too. */
 static void wait_until_done(struct side *s, uint64_t count)
 {
     struct ibv_wc wc;
@@ -96,7 +95,7 @@ static void wait_until_done(struct side *s, uint64_t count)
     }
 }
 
-/* As in 05. Posts wr[0] to wr[n - 1] as chains through next: in one call where the send
+/* As in 05: posts wr[0] to wr[n - 1] as chains through next: in one call where the send
  * queue has room, or else in pieces as it empties. It never overflows. */
 static void post_chain(struct side *s, uint32_t n)
 { /* LAB: the signalled one's wr_id is s->posted by then: see wait_until_done */

@@ -20,7 +20,7 @@ case ${1:-} in
 	;;
 --answer)
 	IFS= read -r command
-	# Who asked has gone, or has the whole answer: whatever of this session still runs goes.
+	# Who asked has gone, or has the whole answer: whatever it has started goes.
 	{
 		cat
 		kill -9 0
