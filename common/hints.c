@@ -62,9 +62,8 @@ static const struct {
     {"ibv_create_qp", 0,
      "'ibv_devinfo -v' shows the device's limits, 'rdma resource show' what is in use"},
     {"ibv_modify_qp to RTR", EINVAL,
-     "GIDs of one kind on both sides, IPv4-mapped (best leave -g away); on RoCE "
-     "is_global "
-     "= 1; a path MTU not above the port's (ibv_devinfo)"},
+     "GIDs of one kind on both sides, IPv4-mapped (best leave -g away); is_global = 1 on "
+     "RoCE; a path MTU not above the port's (ibv_devinfo)"},
     {"ibv_modify_qp to RTR", ENETUNREACH,
      "no route to the peer's GID: use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_modify_qp to RTR", ETIMEDOUT,
@@ -133,8 +132,7 @@ static const struct {
      "to without IBV_ACCESS_LOCAL_WRITE"},
     {"completion", IBV_WC_WR_FLUSH_ERR,
      "flushed because the QP is in ERR: an earlier completion has the real reason (rxe "
-     "of "
-     "Linux 6.12 says this also of a wrong lkey, or an SGE outside its region)"},
+     "in Linux 6.12 says this also of a wrong lkey, or an SGE outside its region)"},
     {"completion", IBV_WC_BAD_RESP_ERR,
      "an answer that doesn't fit the request: the peer's QPN or PSN is another "
      "connection's; --verbose shows both"},

@@ -3,9 +3,9 @@
 # 05 to 07 and takes the same command line:
 #   program.sh LAB FOLDER      FOLDER: one program's, or a folder of such folders
 # Everything of theirs, compiler runs too, happens in the VM, there as nobody, with limits
-# on time and memory, and out of sight of this machine's files. Each runs as client and as
-# server against the reference, and against itself, with layouts drawn anew each time and
-# with the awkward ones.
+# on time and memory, and out of sight of home directories, the suite and other hand-ins.
+# Each runs as client and as server against the reference, and against itself, with layouts
+# drawn anew each time and with the awkward ones.
 #   ONLY="sgl NAME:each"   these parts alone; the second of that folder's program
 #   ROUNDS=2          layouts to draw
 set -u

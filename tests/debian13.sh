@@ -11,6 +11,7 @@ libs=$debian/usr/lib/x86_64-linux-gnu
 
 fetch() {
 	[ ! -e "$debian" ] || return 0
+	mkdir -p "${debian%/*}" # a fresh clone has none
 	rm -rf "$debian.new"
 	# extract: no maintainer's script runs, so this needs no root and changes nothing here
 	mmdebstrap --quiet --mode=chrootless --variant=extract \

@@ -146,8 +146,8 @@ def setUpModule():
 
 
 def tearDownModule():
-    print("ok - __main__: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n),
-          flush=True)
+    done = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+    print("ok" if done else "not ok", "- __main__:", done or "nothing ran", flush=True)
 
 
 def pair(program, port, args=""):
