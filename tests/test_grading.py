@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -310,6 +311,22 @@ class Grading(unittest.TestCase):
         self.assertRegex(text, "HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed")
         write(f"{self.dir}/handin-x-1.txt", text)
         self.assertIn("Score: 10/100", self.grade())  # nobody else's
+
+    def test_interrupted_handin(self):
+        """Ctrl-C after the first pairs: they are in the file, and it says what happened."""
+        name = f"{ROOT}/handin-x-2.txt"
+        made = subprocess.Popen(["make", "handin", "STUDENT=x-2"], cwd=ROOT,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+        for line in made.stderr:
+            if line == "02_send_recv: passed\n":
+                os.killpg(made.pid, signal.SIGINT)  # as a terminal does
+        self.assertNotEqual(made.wait(20), 0)
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+        os.remove(name)
+        self.assertIn("=== 02_send_recv exit 0\n", text)
+        self.assertTrue(text.endswith("\n=== end interrupted\n"), text[-200:])
 
     def test_usage(self):
         for words, said in ((("", "05"), "which student"), (("a/b", "05"), "which student"),

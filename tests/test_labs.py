@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from samples import PROGRAM, ROOT, SAMPLES, main
 
-WORK = os.path.join(ROOT, "build", "handout")
+KERNEL = "6.12" if "6.12" in os.environ.get("KERNEL", "") else "6.1"  # the VM's
+WORK = os.path.join(ROOT, "build", "handout-" + KERNEL)
 COPY = os.path.join(WORK, "rdma")  # where the handout's commands are run
 PATCHES = os.path.join(ROOT, "tests", "breakit")
 # A copy isn't in the repository that it was copied from.
 ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
-KERNEL = "6.12" if "6.12" in os.environ.get("KERNEL", "") else "6.1"  # the VM's
 LIMIT = 120  # seconds for one block of commands
 counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
                         "break-it patches run", "starters run", "references followed"), 0)
