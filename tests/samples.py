@@ -1,5 +1,6 @@
 """Runs the samples and reads what they print; shared by the tests."""
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -125,6 +126,8 @@ class Lines(unittest.TestResult):
 
 def main():
     """Runs the calling file's tests: all, or those named as arguments."""
+    # Ignored in what a script runs in its background, and then in all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     names = sys.argv[1:] or ["__main__"]
     loader = unittest.defaultTestLoader
     module = sys.modules["__main__"]
