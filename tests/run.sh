@@ -132,10 +132,10 @@ reads_in_order() {
 	done
 }
 
-# Does its work beside what is under way already, of which there is never more than this:
-# emulated, a VM is busy with computing most of its time, and so is a core.
+# Does its work beside what is under way already, three things at most: an emulated VM keeps
+# a core busy most of the time, and two cores are enough for all of this.
 beside() {
-	[ "$(jobs -rp | wc -l)" -lt "${LANES:-3}" ] || wait -n
+	[ "$(jobs -rp | wc -l)" -lt 3 ] || wait -n
 	"$@" &
 }
 
