@@ -57,11 +57,12 @@ def reasons(sample, step, victim, sent):
 
 
 def strike(process, sent):
-    """Returns when the signal has done its work."""
+    """Returns when the signal has done its work. Who has the peer's verdict may have ended
+    before: a zombie, and just as silent."""
     process.send_signal(sent)
     while sent == signal.SIGSTOP:
         with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "T":
+            if stat.read().rpartition(")")[2].split()[0] in "TZ":
                 return
     process.wait()
 
