@@ -58,11 +58,11 @@ def reasons(sample, step, victim, sent):
 
 def strike(process, sent):
     """Returns when the signal has done its work. Who has the peer's verdict may have ended
-    before: a zombie, and just as silent."""
+    before, and is just as silent."""
     process.send_signal(sent)
-    while sent == signal.SIGSTOP:
+    while sent == signal.SIGSTOP and process.poll() is None:
         with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
-            if stat.read().rpartition(")")[2].split()[0] in "TZ":
+            if stat.read().rpartition(")")[2].split()[0] == "T":
                 return
     process.wait()
 
