@@ -436,7 +436,11 @@ def footprint(process):
     """Its resident memory in KiB, and its open files."""
     with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
         rss = re.search(r"VmRSS:\s+(\d+)", file.read())
-    return {"VmRSS": int(rss[1]), "files": len(os.listdir(f"/proc/{process.pid}/fd"))}
+    files = []
+    for _ in range(10):  # the last stranger may still be leaving
+        files.append(len(os.listdir(f"/proc/{process.pid}/fd")))
+        time.sleep(0.1)
+    return {"VmRSS": int(rss[1]), "files": min(files)}
 
 
 def number(text):
