@@ -97,12 +97,14 @@ struct bench_room bench_room(const struct bench_plan *plan, unsigned depth)
     return room;
 }
 
+enum { MOST_MESSAGES = 512 }; /* in a round */
+
 /* Messages in a round: some MiB, so that a round is long beside the clock's step. */
 static unsigned bandwidth_count(const struct layout *l)
 {
     size_t n = ((size_t)2 << 20) / l->bytes;
 
-    return n < 2 ? 2 : n > 512 ? 512 : (unsigned)n;
+    return n < 2 ? 2 : n > MOST_MESSAGES ? MOST_MESSAGES : (unsigned)n;
 }
 
 /* Fewer, one at a time; but not of the shortest: after a pause the kernel leaves some of
@@ -111,7 +113,7 @@ static unsigned latency_count(const struct layout *l)
 {
     unsigned n = bandwidth_count(l);
 
-    return n == 512 ? n : n < 8 ? 2 : n / 4;
+    return n == MOST_MESSAGES ? n : n < 8 ? 2 : n / 4;
 }
 
 /* ---- one point ---- */

@@ -204,8 +204,10 @@ quick_checks() { # without a VM
 	HV_BUILD=$out/gcc beside family handout-6.12 newer python3 tests/test_labs.py BreakIt
 	TESTENV_CPUS=1 TESTS=tests/test_doctor.py beside family doctor pairs "$out/gcc"
 	TESTENV_CPUS=1 beside family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
-		Rights Layouts.test_students_layout_and_many_messages DeadPeer
-	TESTENV_CPUS=1 beside family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights
+		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages} \
+		DeadPeer
+	TESTENV_CPUS=1 beside family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights \
+		WrongPairs
 	wait
 } | tee "$log"
 
