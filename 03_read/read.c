@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 03_read - the client fetches the server's data with RDMA READ. The server lends its
- * memory with the right to be read and nothing more; its CPU does nothing.
+ * 03_read - the client fetches the server's data with RDMA READ. The server's memory may be
+ * read by the peer, and nothing else; its CPU takes no part.
  *
  *   gcc -I../common -o read read.c ../common/[a-z]*.c -libverbs
  *   ./read               in one terminal: the server
@@ -8,8 +9,12 @@
  *
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
+ *   ...
  *   read 4096 bytes from the server's address 0x..., rkey 0x...
  *   RESULT sample=03_read role=client status=PASS bytes=4096 digest=...
+ *
+ * Rendezvous: the server lends size bytes with the pattern (data.h) of seed; its rd_atomic
+ * is 1. The client reads them iters times. Barriers: ready, done.
  */
 #include "data.h"
 #include "device.h"
@@ -17,43 +22,39 @@
 #include "rendezvous.h"
 #include "report.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-
-int main(int argc, char **argv)
-{
-    /* 1. Options: a host argument makes this the client. */
-    struct options opt = {.size = 4096, .iters = 1, .seed = 1};
-    parse_options(&opt, "03_read", "snS", argc, argv);
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    struct options opt = {.sample = "03_read", .size = 4096, .iters = 1, .seed = 1};
+    const struct option_row rows[] = {
+        {'s', "size", "BYTES", "bytes in a message", NUMBER(opt.size, 1, MAX_SIZE)},
+        {'n', "iters", "N", "number of READs", NUMBER(opt.iters, 1, MAX_ITERS)},
+        {'S', "seed", "N", "seed of the test data", NUMBER(opt.seed, 0, UINT64_MAX)},
+        {0},
+    };
+    parse_options(&opt, rows, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Device, protection domain, completion queue. */
-    struct port port;
-    struct ibv_context *ctx = open_device(&opt, &port);
-    struct ibv_pd *pd = ibv_alloc_pd(ctx);
-    if (!pd)
-        die(errno, "ibv_alloc_pd");
-    struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
-    if (!cq)
-        die(errno, "ibv_create_cq");
-
+    /* 2. Meet the peer; device, protection domain, completion queue. */
     struct rendezvous rv;
     struct endpoint peer;
-    rendezvous_open(&rv, &opt, "03_read", &peer);
-    choose_gid(&opt, ctx, rv.fd, &port);
+    struct port port;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    if (!pd) die(errno, "ibv_alloc_pd");
+    struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+    if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory. The server's may be read by the peer and written by no NIC, not even
-     * its own. The client's is where its own NIC puts what comes back: LOCAL_WRITE. */
+    /* 3. Memory. The peer may read the server's; no NIC may write it, not even the server's
+     * own. The client's own NIC writes the data that comes back: LOCAL_WRITE. */
     char *buf = guarded_alloc(opt.size);
     if (client)
         poison_fill(buf, opt.size, opt.seed);
     else
         pattern_fill(buf, opt.size, opt.seed);
-    struct ibv_mr *mr = ibv_reg_mr(
-        pd, buf, opt.size, client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
-    if (!mr)
-        die(errno, "ibv_reg_mr of %zu bytes", opt.size);
+    struct ibv_mr *mr =
+        ibv_reg_mr(pd, buf, opt.size, client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
+    if (!mr) die(errno, "ibv_reg_mr of %ju bytes", opt.size);
 
     /* 4. The queue pair. */
     struct ibv_qp_init_attr init = {
@@ -63,39 +64,41 @@ int main(int argc, char **argv)
         .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1},
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp)
-        die(errno, "ibv_create_qp");
+    if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap: the server tells where its data lies and the rkey that opens it. */
-    struct endpoint mine = {
-        .lid = port.attr.lid,
-        .gid = port.gid,
-        .mtu = port.mtu,
+    /* 5. Swap. The server says where its data is and which rkey gives access to it, and how
+     * many READs it answers at a time. */
+    const struct endpoint mine = {
+        .lid = port.lid,
         .qpn = qp->qp_num,
         .psn = random_psn(),
+        .gid = port.gid,
+        .mtu = port.mtu,
         .addr = client ? 0 : (uintptr_t)buf,
         .rkey = client ? 0 : mr->rkey,
         .len = client ? 0 : opt.size,
+        .max_sge = 1,
+        .rd_atomic = client ? 0 : 1,
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. A READ keeps state at both ends until its data has
-     * come back, and a device has room for so many (ibv_devinfo -v):
+    /* 6. RESET -> INIT -> RTR -> RTS. Both ends keep state for a READ until its data has come
+     * back, and a device can do that for a limited number (ibv_devinfo -v):
      *   max_dest_rd_atomic, set at RTR: how many READs and atomics of the peer this side
-     *     answers at a time (at most max_qp_rd_atom). The server answers one.
-     *   max_rd_atomic, set at RTS: how many of its own this side has under way at a time
-     *     (at most max_qp_init_rd_atom); further ones wait in the send queue. The client
-     *     has one. It must not be more than the other side's max_dest_rd_atomic: cards
-     *     end the request above that in remote invalid request error, rxe answers it. */
+     *     answers at a time (at most max_qp_rd_atom).
+     *   max_rd_atomic, set at RTS: how many of its own this side has under way at a time (at
+     *     most max_qp_init_rd_atom); further ones wait in the send queue. It must not exceed
+     *     the peer's max_dest_rd_atomic, so the sides swap that. (By the standard, a READ too
+     *     many ends in remote invalid request error; rxe answers it.) */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
-    qp_to_rtr(qp, &port, &peer, client ? 0 : 1 /* max_dest_rd_atomic */);
-    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
+    qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
+    qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
-    /* 7. The verb: the SGE is where the data goes, the work request where it comes from.
-     * Its completion means that all of it is here. */
+    /* 7. The verb. The SGE says where to write the data; the work request, where to read it.
+     * When it completes, all the data is here. */
     bool pass = true;
-    for (uint32_t i = 0; client && i < opt.iters; i++) {
+    for (uint64_t i = 0; client && i < opt.iters; i++) {
         struct ibv_sge sge = {
             .addr = (uintptr_t)buf,
             .length = (uint32_t)opt.size,
@@ -106,31 +109,28 @@ int main(int argc, char **argv)
             .sg_list = &sge,
             .num_sge = 1,
             .opcode = IBV_WR_RDMA_READ,
-            .send_flags = IBV_SEND_SIGNALED, /* or no completion would come */
+            .send_flags = IBV_SEND_SIGNALED, /* without it, success makes no completion */
             .wr.rdma = {.remote_addr = peer.addr, .rkey = peer.rkey},
         };
         struct ibv_send_wr *bad_wr;
         struct ibv_wc wc;
         poison_fill(buf, opt.size, opt.seed);
         check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send of the RDMA READ");
-        wait_completion(cq, i, "the RDMA READ", opt.timeout, &wc);
-
-        /* 8. Verify every byte that came. */
-        size_t wrong = pattern_check(buf, opt.size, opt.seed);
-        pass = all_right("what the READ brought", wrong, opt.size) && pass;
+        wait_completion(cq, "the RDMA READ", opt.timeout, &wc);
+        if (wc.wr_id != i) die(0, "another request's completion");
+        pass = pattern_right("data read", buf, opt.size, opt.seed) && pass;
     }
     rendezvous_sync(&rv, "done");
     if (client)
-        printf("read %zu bytes from the server's address 0x%" PRIx64 ", rkey 0x%x\n",
-               opt.size, peer.addr, peer.rkey);
+        printf("read %ju bytes from the server's address 0x%jx, rkey 0x%x\n", opt.size, peer.addr,
+               peer.rkey);
     else
-        printf("lent %zu bytes at address %p, rkey 0x%x\n", opt.size, (void *)buf,
-               mr->rkey);
+        printf("lent %ju bytes at address %p, rkey 0x%x\n", opt.size, (void *)buf, mr->rkey);
 
-    /* 8. Verify on both sides what must not have changed. */
-    pass = pass && pattern_check(buf, opt.size, opt.seed) == opt.size &&
-           guards_intact(buf, opt.size);
+    /* 8. Verify every byte, on both sides: the server's must not have changed. */
     const uint64_t digest = fnv1a(FNV_BASIS, buf, opt.size);
+    pass = pattern_right("memory", buf, opt.size, opt.seed) && pass;
+    pass = guards_right("memory", buf, opt.size) && pass;
     pass = rendezvous_verdict(&rv, pass);
 
     /* 9. Undo in reverse order. */

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * 04_atomic - the client counts in the server's memory. On one 8-byte word it does N
- * fetch-and-adds, a compare-and-swap that succeeds and one that must fail; each returns
- * the value that the word had before. The server's CPU does nothing.
+ * fetch-and-adds, a compare-and-swap that succeeds and one that must fail. Each returns the
+ * value that the word had before. The server's CPU takes no part.
  *
  *   gcc -I../common -o atomic atomic.c ../common/[a-z]*.c -libverbs
  *   ./atomic               in one terminal: the server
@@ -9,11 +10,17 @@
  *
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
+ *   ...
  *   100 x fetch-and-add of 1: 1 -> 101
  *   1 x compare-and-swap, right value: 101 -> 18446744073709551514
  *   1 x compare-and-swap, wrong value: 18446744073709551514 -> 18446744073709551514
  *   ...
  *   RESULT sample=04_atomic role=client status=PASS bytes=8 digest=...
+ *
+ * Rendezvous: size is 8. The server lends one word that holds seed at first; its rd_atomic
+ * is 1. The client adds 1 iters times, and then swaps the sum (modulo 2^64) for its bitwise
+ * complement. That is the final value; the digest is of its 8 bytes, lowest first.
+ * Barriers: ready, done.
  */
 #include "data.h"
 #include "device.h"
@@ -21,48 +28,41 @@
 #include "rendezvous.h"
 #include "report.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-
-int main(int argc, char **argv)
-{
-    /* 1. Options: a host argument makes this the client. --seed is the word's first
-     * value. */
-    struct options opt = {.size = 8, .iters = 100, .seed = 1};
-    parse_options(&opt, "04_atomic", "nS", argc, argv);
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    struct options opt = {.sample = "04_atomic", .size = 8, .iters = 100, .seed = 1};
+    const struct option_row rows[] = {
+        {'n', "iters", "N", "number of fetch-and-adds", NUMBER(opt.iters, 1, MAX_ITERS)},
+        {'S', "seed", "N", "the word's first value", NUMBER(opt.seed, 0, UINT64_MAX)},
+        {0},
+    };
+    parse_options(&opt, rows, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Device, protection domain, completion queue. Not every device has atomics, and
-     * one that has may be atomic towards its own operations only, not the CPU's. */
-    struct port port;
-    struct ibv_context *ctx = open_device(&opt, &port);
-    struct ibv_device_attr attr;
-    check(ibv_query_device(ctx, &attr), "ibv_query_device");
-    if (attr.atomic_cap == IBV_ATOMIC_NONE)
-        die_no_device("no atomic operations on %s: its atomic_cap is ATOMIC_NONE",
-                      ibv_get_device_name(ctx->device));
-    struct ibv_pd *pd = ibv_alloc_pd(ctx);
-    if (!pd)
-        die(errno, "ibv_alloc_pd");
-    struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
-    if (!cq)
-        die(errno, "ibv_create_cq");
-
+    /* 2. Meet the peer; device, protection domain, completion queue. Not every device has
+     * atomics. ATOMIC_HCA means: atomic with respect to this device's own operations only;
+     * the CPU's accesses may come in between. */
     struct rendezvous rv;
     struct endpoint peer;
-    rendezvous_open(&rv, &opt, "04_atomic", &peer);
-    choose_gid(&opt, ctx, rv.fd, &port);
+    struct port port;
+    struct ibv_device_attr attr;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    check(ibv_query_device(ctx, &attr), "ibv_query_device");
+    if (attr.atomic_cap == IBV_ATOMIC_NONE)
+        stop(EXIT_NO_DEVICE, 0, "no atomic operations on %s: ATOMIC_NONE", port.device);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    if (!pd) die(errno, "ibv_alloc_pd");
+    struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+    if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: 8 bytes, aligned to 8 as an atomic must be. On the server the word,
-     * which the peer may change by atomics but not read or write; on the client the
-     * place for old values. */
+    /* 3. Memory: 8 bytes, aligned to 8, as atomics require. The server's word may be changed
+     * by the peer's atomics, but not read or written. The client's receives the old values. */
     uint64_t *word = guarded_alloc(8);
     *word = opt.seed;
-    struct ibv_mr *mr = ibv_reg_mr(
-        pd, word, 8, IBV_ACCESS_LOCAL_WRITE | (client ? 0 : IBV_ACCESS_REMOTE_ATOMIC));
-    if (!mr)
-        die(errno, "ibv_reg_mr of 8 bytes");
+    struct ibv_mr *mr =
+        ibv_reg_mr(pd, word, 8, IBV_ACCESS_LOCAL_WRITE | (client ? 0 : IBV_ACCESS_REMOTE_ATOMIC));
+    if (!mr) die(errno, "ibv_reg_mr of 8 bytes");
 
     /* 4. The queue pair. */
     struct ibv_qp_init_attr init = {
@@ -72,37 +72,38 @@ int main(int argc, char **argv)
         .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1},
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp)
-        die(errno, "ibv_create_qp");
+    if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap: the server tells where the word lies and the rkey that opens it. */
-    struct endpoint mine = {
-        .lid = port.attr.lid,
-        .gid = port.gid,
-        .mtu = port.mtu,
+    /* 5. Swap. The server says where the word is and which rkey gives access to it. */
+    const struct endpoint mine = {
+        .lid = port.lid,
         .qpn = qp->qp_num,
         .psn = random_psn(),
+        .gid = port.gid,
+        .mtu = port.mtu,
         .addr = client ? 0 : (uintptr_t)word,
         .rkey = client ? 0 : mr->rkey,
         .len = client ? 0 : 8,
+        .max_sge = 1,
+        .rd_atomic = client ? 0 : 1,
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. Atomics count as READs do: the server answers one
-     * at a time, the client has one under way (03_read explains the two numbers). */
+    /* 6. RESET -> INIT -> RTR -> RTS. Atomics count as READs: the server answers one at a
+     * time, the client has one under way (03_read explains the two numbers). */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_ATOMIC);
-    qp_to_rtr(qp, &port, &peer, client ? 0 : 1 /* max_dest_rd_atomic */);
-    qp_to_rts(qp, mine.psn, client ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
+    qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
+    qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
-    /* 7. The verbs. Beside the server's word the client keeps a model of it: what each
-     * operation should find there and leave behind. */
+    /* 7. The verbs. The client also keeps the value that the server's word must have: what
+     * each operation must find, and what it leaves. */
     const uint64_t counted = opt.seed + opt.iters, swapped = ~counted;
     const struct {
         const char *name;
         enum ibv_wr_opcode opcode;
-        uint64_t compare_add, swap; /* add compare_add; or if equal to it become swap */
-        uint32_t times;
+        uint64_t compare_add, swap; /* add compare_add; or, if equal to it, become swap */
+        uint64_t times;
     } steps[] = {
         {"fetch-and-add of 1", IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, opt.iters},
         {"compare-and-swap, right value", IBV_WR_ATOMIC_CMP_AND_SWP, counted, swapped, 1},
@@ -110,17 +111,17 @@ int main(int argc, char **argv)
         {"fetch-and-add of 0, to look", IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0, 1},
     };
     bool pass = true;
-    uint64_t model = opt.seed;
+    uint64_t value = opt.seed;
     for (size_t s = 0; client && s < sizeof(steps) / sizeof(steps[0]); s++) {
-        const uint64_t before = model;
-        for (uint32_t i = 0; i < steps[s].times; i++) {
+        const uint64_t before = value;
+        for (uint64_t i = 0; i < steps[s].times; i++) {
             struct ibv_sge sge = {.addr = (uintptr_t)word, .length = 8, .lkey = mr->lkey};
             struct ibv_send_wr wr = {
                 .wr_id = i,
                 .sg_list = &sge, /* where the word's old value goes */
                 .num_sge = 1,
                 .opcode = steps[s].opcode,
-                .send_flags = IBV_SEND_SIGNALED,        /* or no completion would come */
+                .send_flags = IBV_SEND_SIGNALED, /* without it, success makes no completion */
                 .wr.atomic = {.remote_addr = peer.addr, /* a multiple of 8 */
                               .rkey = peer.rkey,
                               .compare_add = steps[s].compare_add,
@@ -128,30 +129,31 @@ int main(int argc, char **argv)
             };
             struct ibv_send_wr *bad_wr;
             struct ibv_wc wc;
-            *word = ~model;
+            *word = ~value;
             check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send of the atomic");
-            wait_completion(cq, i, steps[s].name, opt.timeout, &wc);
+            wait_completion(cq, steps[s].name, opt.timeout, &wc);
+            if (wc.wr_id != i) die(0, "another request's completion");
 
-            /* 8. Verify: the old value is the one that the sequence demands. */
-            if (*word != model) {
-                fprintf(stderr, "%s number %u found %" PRIu64 ", not %" PRIu64 "\n",
-                        steps[s].name, i, *word, model);
-                pass = false;
-            }
+            /* 8. Verify that it found the value that it must find. */
+            pass = expect(*word == value, "%s, number %ju: found %ju, not %ju", steps[s].name, i,
+                          *word, value) &&
+                   pass;
             if (steps[s].opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-                model += steps[s].compare_add;
-            else if (model == steps[s].compare_add)
-                model = steps[s].swap;
+                value += steps[s].compare_add;
+            else if (value == steps[s].compare_add)
+                value = steps[s].swap;
         }
-        printf("%u x %s: %" PRIu64 " -> %" PRIu64 "\n", steps[s].times, steps[s].name,
-               before, model);
+        printf("%ju x %s: %ju -> %ju\n", steps[s].times, steps[s].name, before, value);
     }
     rendezvous_sync(&rv, "done");
-    /* Both hold the final value now: the server's word, and what the last look found. */
-    pass = *word == swapped && guards_intact(word, 8) && pass;
-    if (!client)
-        printf("the word was %" PRIu64 " and is now %" PRIu64 "\n", opt.seed, *word);
-    const uint64_t digest = fnv1a(FNV_BASIS, word, 8);
+
+    /* 8. Both hold the final value now: the server's word, and what the last look found. */
+    const uint64_t found = *word;
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(found >> (8 * i));
+    pass = expect(found == swapped, "the word is %ju, not %ju", found, swapped) && pass;
+    pass = guards_right("word", word, 8) && pass;
+    if (!client) printf("the word was %ju and is now %ju\n", opt.seed, found);
     pass = rendezvous_verdict(&rv, pass);
 
     /* 9. Undo in reverse order. */
@@ -161,5 +163,5 @@ int main(int argc, char **argv)
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     guarded_free(word);
-    return report_result(pass, 8, digest);
+    return report_result(pass, 8, fnv1a(FNV_BASIS, bytes, 8));
 }

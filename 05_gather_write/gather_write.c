@@ -1,61 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 05_gather_write - the client's message lies in blocks with gaps between; the server
- * gets it as one contiguous piece, by RDMA WRITE. The client's NIC gathers the blocks
+ * 05_gather_write - the client's message lies in blocks with gaps between them. The server
+ * receives it as one contiguous piece, by RDMA WRITE. The client's NIC gathers the blocks
  * (sgl), or the CPU packs them first (copy), or each block is a WRITE of its own (each).
  *
- *   gcc -I../common -o gather_write gather_write.c ../common/[a-z]*.c -libverbs
+ *   gcc -I../common -I../blocks -o gather_write gather_write.c ../{blocks,common}/[a-z]*.c
+ * -libverbs
  *   ./gather_write               in one terminal: the server
  *   ./gather_write 127.0.0.1     in another: the client; the server's address
  *
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
+ *   ...
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=05_gather_write role=client status=PASS bytes=262144 digest=...
+ *
+ * Rendezvous: for the fields of work= see blocks.h. The server lends memory for the longest
+ * message. All iters messages are the same: the pattern (data.h) of seed. Barriers: ready;
+ * for each message prepared (its memory is filled or poisoned) and moved, but after the last
+ * one done; with --bench those of measure.h.
  */
-#include "bench.h"
-#include "data.h"
-#include "deadline.h"
+#include "blocks.h"
 #include "device.h"
+#include "measure.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
+enum { QUEUE_SIZE = 1024 }; /* work requests in the send queue, at most */
 
-enum { QUEUE_SIZE = 1024 }; /* work requests in the send queue */
-
-/* One end of the transfer: what the functions below and the measurements share. */
+/* One side of the transfer: what the functions below and the measurements share. */
 struct side {
     struct ibv_qp *qp;
     struct ibv_mr *blocks_mr, *contig_mr; /* the server has no blocks */
-    char *blocks;                         /* the client's message, in blocks */
-    char *contig; /* client: staging buffers, a message each; server: where it arrives */
+    struct memory memory;                 /* contig: the client's staging buffers */
     uint64_t remote_addr;
     uint32_t rkey;
-    uint32_t max_sge;       /* SGEs in a work request */
-    uint64_t posted, done;  /* work requests, since the start */
-    struct ibv_sge *sge;    /* one for each block */
-    struct ibv_send_wr *wr; /* one for each block, at most */
-    uint64_t seed;
-    unsigned mtu, timeout; /* path MTU, bytes; seconds */
+    uint32_t max_sge, queue; /* SGEs in a work request; work requests in the send queue */
+    uint64_t posted, done;   /* work requests, since the start */
+    struct ibv_sge *sge;     /* one for each block */
+    struct ibv_send_wr *wr;  /* one for each block, at most */
+    uint64_t timeout;        /* seconds */
 };
 
-/*
- * The scatter/gather list: an SGE for each block of memory at base, cut into work
- * requests of at most per_wr SGEs, since a device takes no more at a time. A WRITE
- * gathers its list into one piece at the far end: the next work request's piece goes
- * right behind it. (Nothing scatters over there: a WRITE has one remote address.) Returns
- * how many work requests.
- */
-static uint32_t build_gather_list(struct side *s, const struct layout *l,
-                                  const char *base, uint32_t lkey, uint32_t per_wr)
-{ /* LAB: fill s->sge and s->wr, each from its start */
+/* The scatter/gather list: an SGE for each block of the memory at base, divided into work
+ * requests of at most per_wr SGEs, since a device takes no more in one. A WRITE gathers its
+ * list into one piece at the far end. The next work request's piece goes right behind it. (A
+ * WRITE does not scatter there: it has only one remote address.) Returns the number of work
+ * requests. */
+static uint32_t build_gather_list(struct side *s, const struct layout *l, const char *base,
+                                  uint32_t lkey, uint32_t per_wr) {
     uint32_t n = 0;
-
     for (size_t i = 0; i < l->block_num; i++) {
         s->sge[i] = (struct ibv_sge){
             .addr = (uintptr_t)base + i * l->stride,
@@ -70,83 +66,72 @@ static uint32_t build_gather_list(struct side *s, const struct layout *l,
             .sg_list = &s->sge[i],
             .num_sge = 1,
             .opcode = IBV_WR_RDMA_WRITE,
-            .wr.rdma = {.remote_addr = s->remote_addr + i * l->block_size,
-                        .rkey = s->rkey},
+            .wr.rdma = {.remote_addr = s->remote_addr + i * l->block_size, .rkey = s->rkey},
         };
     }
     return n;
 }
 
-/* Waits until so many work requests are done. Only the last of each post is signalled;
- * since a queue pair works in order, its completion stands for those before it too. */
-static void wait_until_done(struct side *s, uint64_t count)
-{
+/* Waits until count work requests are done. Only the last one of each post is signalled. A
+ * queue pair completes its requests in order, so that completion stands for all before it.
+ * (A request that fails completes in any case.) */
+static void wait_until_done(struct side *s, uint64_t count) {
     struct ibv_wc wc;
-
     while (s->done < count) {
-        next_completion(s->qp->send_cq, "the gather WRITE", s->timeout, &wc);
+        wait_completion(s->qp->send_cq, "the gather WRITE", s->timeout, &wc);
         s->done = wc.wr_id;
     }
 }
 
-/* Posts wr[0] to wr[n - 1] as chains through next: in one call where the send queue has
- * room, or else in pieces as it empties. It never overflows. */
-static void post_chain(struct side *s, uint32_t n)
-{ /* LAB: the signalled one's wr_id is s->posted by then: see wait_until_done */
+/* Posts wr[0] to wr[n - 1] as a chain through next: in one call if the send queue has room,
+ * otherwise in pieces as it empties. The queue never overflows. */
+static void post_chain(struct side *s, uint32_t n) {
+    const uint32_t half = s->queue > 1 ? s->queue / 2 : 1;
     struct ibv_send_wr *bad_wr;
-
     for (uint32_t first = 0; first < n;) {
-        uint32_t room = QUEUE_SIZE - (uint32_t)(s->posted - s->done);
-        uint32_t piece = n - first < QUEUE_SIZE / 2 ? n - first : QUEUE_SIZE / 2;
+        const uint32_t room = s->queue - (uint32_t)(s->posted - s->done);
+        const uint32_t piece = n - first < half ? n - first : half;
         if (room < piece) {
             wait_until_done(s, s->done + 1);
             continue;
         }
-        for (uint32_t i = first; i + 1 < first + piece; i++)
-            s->wr[i].next = &s->wr[i + 1];
+        for (uint32_t i = first; i + 1 < first + piece; i++) s->wr[i].next = &s->wr[i + 1];
         s->posted += piece;
         s->wr[first + piece - 1].next = NULL;
         s->wr[first + piece - 1].send_flags = IBV_SEND_SIGNALED;
-        s->wr[first + piece - 1].wr_id = s->posted; /* how many are done by then */
+        s->wr[first + piece - 1].wr_id = s->posted; /* so many are done when it completes */
         check(ibv_post_send(s->qp, &s->wr[first], &bad_wr), "ibv_post_send");
         first += piece;
     }
 }
 
-/* Builds and posts one message; staging is the buffer that may be used to pack it. A
- * contiguous message is a list of one block. */
+/* Builds and posts one message. staging is the buffer to pack it into. A contiguous message
+ * is a list of one block. */
 static void post_message(struct side *s, const struct layout *l, enum method method,
-                         char *staging)
-{ /* LAB: one list for each method; for METHOD_AUTO method_for chooses */
+                         char *staging) {
     const struct layout whole = {.block_size = l->bytes, .block_num = 1};
     uint32_t n;
-
-    if (method == METHOD_AUTO)
-        method = method_for(l, s->mtu);
-    if (method == METHOD_COPY)
-        layout_pack(l, s->blocks, staging);
+    if (method == METHOD_COPY) layout_pack(l, s->memory.blocks, staging);
     if (method == METHOD_COPY || method == METHOD_CONTIG)
         n = build_gather_list(s, &whole, staging, s->contig_mr->lkey, 1);
     else
-        n = build_gather_list(s, l, s->blocks, s->blocks_mr->lkey,
+        n = build_gather_list(s, l, s->memory.blocks, s->blocks_mr->lkey,
                               method == METHOD_EACH ? 1 : s->max_sge);
     post_chain(s, n);
 }
 
-/* Moves count messages with up to depth in flight, each with its own staging buffer,
- * which is not touched again before the NIC is done with it (see bench.h). All are the
- * same blocks to the same place here; messages that differ need places that differ. */
-static void transfer(void *ctx, const struct layout *l, enum method method,
-                     unsigned count, unsigned depth, double *latency)
-{
+/* Moves count messages with up to depth in flight. Each has its own staging buffer, which is
+ * not changed before the NIC is done with it. (See measure.h. All messages go from the same
+ * blocks to the same place; messages that differ would need different places.) */
+static void transfer(void *ctx, const struct layout *l, enum method method, unsigned count,
+                     unsigned depth, double *latency) {
     struct side *s = ctx;
-    uint64_t last_of[MAX_DEPTH] = {0}; /* a buffer's last work request */
-
+    uint64_t last_of[MAX_DEPTH] = {0}; /* the last work request that uses a buffer */
     for (unsigned i = 0; i < count; i++) {
-        unsigned slot = i % depth;
+        const unsigned slot = i % depth;
         wait_until_done(s, last_of[slot]);
-        double start = now();
-        post_message(s, l, method, s->contig + slot * l->bytes);
+        const double start = now();
+        post_message(s, l, method, s->memory.contig + slot * l->bytes);
         last_of[slot] = s->posted;
         if (latency) {
             wait_until_done(s, s->posted);
@@ -156,177 +141,130 @@ static void transfer(void *ctx, const struct layout *l, enum method method,
     wait_until_done(s, s->posted);
 }
 
-/* Fresh data: the client's blocks, and poison where the message has yet to come. */
-static void prepare(void *ctx, const struct layout *l, enum method method)
-{
-    struct side *s = ctx;
-
-    if (s->blocks)
-        layout_fill(l, s->blocks, s->seed);
-    if (s->blocks && method == METHOD_CONTIG)
-        pattern_fill(s->contig, l->bytes, s->seed);
-    else
-        poison_fill(s->contig, l->bytes, s->seed);
-}
-
-/* The server has the message; the client's blocks and gaps are as they were. */
-static bool verify(void *ctx, const struct layout *l)
-{
-    struct side *s = ctx;
-
-    if (s->blocks)
-        return all_right("blocks and gaps", layout_check(l, s->blocks, s->seed), l->span);
-    return all_right("message", pattern_check(s->contig, l->bytes, s->seed), l->bytes);
-}
-
-int main(int argc, char **argv)
-{
-    /* 1. Options: a host argument makes this the client. */
-    struct options opt = {.layout = {.block_size = 4096, .block_num = 64}, .seed = 1};
-    parse_options(&opt, "05_gather_write", "BNTISxnkzDc", argc, argv);
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    struct options opt = {.sample = "05_gather_write"};
+    struct block_work work;
+    parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
-    enum method method = METHOD_SGL;
 
-    /* 2. Device, protection domain, completion queue. */
-    struct port port;
-    struct ibv_context *ctx = open_device(&opt, &port);
-    struct ibv_device_attr device;
-    check(ibv_query_device(ctx, &device), "ibv_query_device");
-    struct ibv_pd *pd = ibv_alloc_pd(ctx);
-    if (!pd)
-        die(errno, "ibv_alloc_pd");
-    struct ibv_cq *cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
-    if (!cq)
-        die(errno, "ibv_create_cq");
-
+    /* 2. Meet the peer; device, protection domain, completion queue. */
     struct rendezvous rv;
     struct endpoint peer;
-    rendezvous_open(&rv, &opt, "05_gather_write", &peer);
-    choose_gid(&opt, ctx, rv.fd, &port);
-    layout_print(&opt.layout, opt.seed);
+    struct port port;
+    struct ibv_device_attr device;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    check(ibv_query_device(ctx, &device), "ibv_query_device");
+    print_layout(&opt, &work);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    if (!pd) die(errno, "ibv_alloc_pd");
+    struct ibv_cq *cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
+    if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory. The client: its blocks and staging buffers, both only read by its NIC.
-     * The server: a contiguous buffer that the peer may write to. */
-    struct bench_plan plan = {.count = 1, .point = {opt.layout}};
-    method_by_name(opt.method, &method);
-    if (opt.bench)
-        bench_make_plan(&plan, opt.sizes, opt.layout.block_size);
-    const struct bench_room room = bench_room(&plan, opt.bench ? opt.depth : 1);
-    const size_t contig_size = client ? room.staging : room.bytes;
-    char *blocks = client ? guarded_alloc(room.span) : NULL;
-    char *contig = guarded_alloc(contig_size);
-    double registering = now();
-    struct ibv_mr *blocks_mr = client ? ibv_reg_mr(pd, blocks, room.span, 0) : NULL;
-    if (client && !blocks_mr)
-        die(errno, "ibv_reg_mr of %zu bytes", room.span);
-    struct ibv_mr *contig_mr =
-        ibv_reg_mr(pd, contig, contig_size,
-                   client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (!contig_mr)
-        die(errno, "ibv_reg_mr of %zu bytes", contig_size);
-    registering = now() - registering;
+    /* 3. Memory. The client: blocks and staging buffers, which its NIC only reads. The
+     * server: a contiguous buffer that the peer may write. */
+    struct side side = {.memory = memory_alloc(&work, opt.seed, client, client, client)};
+    struct memory *memory = &side.memory;
+    const double start = now();
+    if (client) side.blocks_mr = ibv_reg_mr(pd, memory->blocks, memory->span, 0);
+    if (client && !side.blocks_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->span);
+    side.contig_mr = ibv_reg_mr(pd, memory->contig, memory->contig_size,
+                                client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
+    const double registering = now() - start;
 
-    /* 4. The queue pair: as many SGEs a work request as the device takes. */
-    struct ibv_qp_init_attr init = {
-        .qp_type = IBV_QPT_RC,
-        .send_cq = cq,
-        .recv_cq = cq,
-        .cap = {.max_send_wr = client ? QUEUE_SIZE : 1,
-                .max_send_sge = client ? (uint32_t)device.max_sge : 1,
-                .max_recv_wr = 1,
-                .max_recv_sge = 1},
-    };
-    struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp)
-        die(errno, "ibv_create_qp");
+    /* 4. The queue pair: as many SGEs in a work request as the device takes. The maximum is
+     * not always to be had (ibv_query_device(3), NOTES); then ask for half. */
+    side.queue = client ? smaller(QUEUE_SIZE, (uint32_t)device.max_qp_wr) : 1;
+    side.max_sge = client ? (uint32_t)device.max_sge : 1;
+    struct ibv_qp_init_attr init;
+    do {
+        init = (struct ibv_qp_init_attr){
+            .qp_type = IBV_QPT_RC,
+            .send_cq = cq,
+            .recv_cq = cq,
+            .cap = {.max_send_wr = side.queue,
+                    .max_send_sge = side.max_sge,
+                    .max_recv_wr = 1,
+                    .max_recv_sge = 1},
+        };
+        side.qp = ibv_create_qp(pd, &init);
+    } while (!side.qp && (errno == EINVAL || errno == ENOMEM) && (side.max_sge /= 2) > 0);
+    if (!side.qp) die(errno, "ibv_create_qp");
+    side.queue = smaller(side.queue, init.cap.max_send_wr);
+    side.max_sge = smaller(side.max_sge, init.cap.max_send_sge);
 
     /* 5. Swap: the server's buffer and its rkey. */
-    struct endpoint mine = {
-        .lid = port.attr.lid,
+    const struct endpoint mine = {
+        .lid = port.lid,
+        .qpn = side.qp->qp_num,
+        .psn = random_psn(),
         .gid = port.gid,
         .mtu = port.mtu,
-        .qpn = qp->qp_num,
-        .psn = random_psn(),
-        .addr = client ? 0 : (uintptr_t)contig,
-        .rkey = client ? 0 : contig_mr->rkey,
-        .len = client ? 0 : room.bytes,
-        .max_sge = (uint32_t)device.max_sge,
+        .addr = client ? 0 : (uintptr_t)memory->contig,
+        .rkey = client ? 0 : side.contig_mr->rkey,
+        .len = client ? 0 : memory->contig_size,
+        .max_sge = side.max_sge,
     };
     rendezvous_swap(&rv, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. */
-    qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
-    qp_to_rtr(qp, &port, &peer, 0);
-    qp_to_rts(qp, mine.psn, 0, opt.bench ? ACK_TIMEOUT_BENCH : ACK_TIMEOUT);
+    qp_to_init(side.qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
+    qp_to_rtr(side.qp, &port, &peer, 0);
+    qp_to_rts(side.qp, mine.psn, 0,
+              work.bench ? measuring_ack_timeout(&device, &opt) : ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verb, in post_message; 8. verify every byte and gap, on both sides. */
-    struct side side = {
-        .qp = qp,
-        .blocks_mr = blocks_mr,
-        .contig_mr = contig_mr,
-        .blocks = blocks,
-        .contig = contig,
-        .remote_addr = peer.addr,
-        .rkey = peer.rkey,
-        .max_sge = (uint32_t)device.max_sge,
-        .sge = client ? calloc(room.block_num, sizeof(struct ibv_sge)) : NULL,
-        .wr = client ? calloc(room.block_num, sizeof(struct ibv_send_wr)) : NULL,
-        .seed = opt.seed,
-        .mtu = path_mtu(&port, &peer),
-        .timeout = opt.timeout,
-    };
-    if (client && (!side.sge || !side.wr))
-        die(errno, "calloc");
-    const struct layout *l = &plan.point[plan.count - 1];
+    side.remote_addr = peer.addr;
+    side.rkey = peer.rkey;
+    side.timeout = opt.timeout;
+    side.sge = calloc(memory->block_num, sizeof(struct ibv_sge));
+    side.wr = calloc(memory->block_num, sizeof(struct ibv_send_wr));
+    if (!side.sge || !side.wr) die(errno, "calloc");
+    const struct layout *l = &work.plan.point[work.plan.count - 1];
+    const enum method method = method_for(work.method, l, peer.mtu);
     bool pass = true;
-    for (uint32_t i = 0; !opt.bench && i < opt.iters; i++) {
-        prepare(&side, l, METHOD_SGL);
+    for (uint64_t i = 0; !work.bench && i < opt.iters; i++) {
+        if (i > 0) {
+            rendezvous_sync(&rv, "moved");
+            pass = memory_right(memory, l) && pass;
+        }
+        memory_prepare(memory, l, method);
         rendezvous_sync(&rv, "prepared");
-        if (client)
-            transfer(&side, l, method, 1, 1, NULL);
-        rendezvous_sync(&rv, "moved");
-        pass = verify(&side, l) && pass;
+        if (client) transfer(&side, l, method, 1, 1, NULL);
     }
-    if (client && !opt.bench)
-        printf("moved %zu blocks by method %s: %" PRIu64 " work requests in all\n",
-               l->block_num, opt.method, side.posted);
-    if (opt.bench) {
-        const struct bench_side with = {
-            .name = "05_gather_write",
-            .ctx = &side,
-            .port = &port,
-            .registering = registering,
-            .registered = room.span + contig_size,
-            .mtu = side.mtu,
-            .max_sge = side.max_sge,
-            .prepare = prepare,
-            .transfer = client ? transfer : NULL,
-            .verify = verify,
-            .packs = true,
-        };
-        pass = bench(&with, &rv, &opt, &plan);
-    }
+    if (client && !work.bench)
+        printf("moved %zu blocks by method %s: %ju work requests in all\n", l->block_num,
+               work.method_name, side.posted);
+    const struct measured measured = {
+        .registering = registering,
+        .ctx = &side,
+        .memory = memory,
+        .port = &port,
+        .mtu = peer.mtu,
+        .max_sge = side.max_sge,
+        .packs = true,
+        .transfer = client ? transfer : NULL,
+    };
+    if (work.bench) pass = measure(&measured, &rv, &work);
     rendezvous_sync(&rv, "done");
-    const uint64_t digest =
-        client ? layout_digest(l, blocks) : fnv1a(FNV_BASIS, contig, l->bytes);
-    if (client)
-        pass = guards_intact(blocks, room.span) && pass;
-    pass = guards_intact(contig, contig_size) && pass;
+
+    /* The peer has said that it writes no more: verify what the digest is taken of. */
+    const uint64_t digest = memory_digest(memory, l);
+    pass = memory_right(memory, l) && pass;
     pass = rendezvous_verdict(&rv, pass);
 
     /* 9. Undo in reverse order. */
-    check(ibv_destroy_qp(qp), "ibv_destroy_qp");
-    if (blocks_mr)
-        check(ibv_dereg_mr(blocks_mr), "ibv_dereg_mr");
-    check(ibv_dereg_mr(contig_mr), "ibv_dereg_mr");
+    check(ibv_destroy_qp(side.qp), "ibv_destroy_qp");
+    if (side.blocks_mr) check(ibv_dereg_mr(side.blocks_mr), "ibv_dereg_mr");
+    check(ibv_dereg_mr(side.contig_mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     free(side.sge);
     free(side.wr);
-    if (client)
-        guarded_free(blocks);
-    guarded_free(contig);
+    memory_free(memory);
     return report_result(pass, l->bytes, digest);
 }

@@ -1,61 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 07_gssr - gather SEND, scatter RECV: the message lies in blocks on both sides. The
- * client's NIC gathers and the server's scatters (sgl), or the CPUs pack and unpack
- * (copy), or each block is a SEND of its own (each). A message has ended when the server,
- * which says so with an empty SEND, has it in its blocks.
+ * 07_gssr - gather SEND, scatter RECV: the message lies in blocks on both sides. The client's
+ * NIC gathers and the server's scatters (sgl), or the CPUs pack and unpack (copy), or each
+ * block is a SEND of its own (each). A message has arrived when the server has it in its
+ * blocks; it says so with an empty SEND, an acknowledgement.
  *
- *   gcc -I../common -o gssr gssr.c ../common/[a-z]*.c -libverbs
+ *   gcc -I../common -I../blocks -o gssr gssr.c ../{blocks,common}/[a-z]*.c -libverbs
  *   ./gssr               in one terminal: the server
  *   ./gssr 127.0.0.1     in another: the client; the server's address
  *
  * The client prints, and the server much the same:
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
+ *   ...
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
+ *
+ * Rendezvous: for the fields of work= see blocks.h. Nobody lends memory. All iters messages
+ * are the same, the pattern (data.h) of seed, and consist of SENDs in block order: by sgl, of
+ * as many blocks each as the smaller max_sge; by each, of one block; by copy (and contig) it
+ * is one SEND; auto is sgl if a block has at least path-MTU bytes, else copy. An
+ * acknowledgement is a SEND of no bytes; its immediate data is the number of receives that the
+ * server has used since the start, modulo 2^32. One comes after 256 receives at the latest, and
+ * after the last message. The client has 16 receives for them, and never has more than 1024
+ * SENDs that are not acknowledged. Barriers: ready; for each message prepared (its memory is
+ * filled or poisoned, its receives are posted) and moved, but after the last one done; with
+ * --bench those of measure.h.
  */
-#include "bench.h"
-#include "data.h"
-#include "deadline.h"
+#include "blocks.h"
 #include "device.h"
+#include "measure.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <poll.h>
 
 enum {
     QUEUE_SIZE = 1024,     /* work requests in the send queue, and in the receive queue */
-    PART = QUEUE_SIZE / 4, /* work requests posted in one call, at most */
-    ACKS = 16, /* receives for acknowledgements: one for each PART in flight, two for
-                  depth */
+    PART = QUEUE_SIZE / 4, /* work requests in one post, at most */
+    ACKS = 16              /* receives for acknowledgements */
 };
 
-/* One end of the transfer: what the functions below and the measurements share. */
+/* One side of the transfer: what the functions below and the measurements share. */
 struct side {
-    bool client;
     struct ibv_qp *qp;
     struct ibv_mr *blocks_mr, *contig_mr;
-    char *blocks, *contig;   /* the message in blocks; staging buffers, a message each */
+    struct memory memory;    /* contig: staging buffers, one message each */
     uint32_t max_sge;        /* SGEs in a work request, of the side that takes fewer */
     uint64_t posted, done;   /* work requests in the send queue, since the start */
-    uint64_t acked;          /* of the client's: the server's receives that were used */
-    uint64_t expected, used; /* the server's receives, posted and completed */
-    unsigned next_message;   /* the server's next receive to post: of which message, */
-    uint32_t next_wr;        /* and which of its work requests */
+    uint64_t acked;          /* client: receives that the server has used */
+    uint64_t expected, used; /* server: receives posted, and used */
+    unsigned next_message;   /* server: the next receive to post is of this message, */
+    uint32_t next_wr;        /* and is this one of its work requests */
     struct ibv_sge *sge;
-    uint64_t seed;
-    unsigned mtu, timeout; /* path MTU, bytes; seconds */
-    enum method method;    /* of the message to verify */
+    uint64_t timeout; /* seconds */
 };
 
-/* Which bytes of which memory a message is: the blocks, or a staging buffer that it is
- * contiguous in, as a list of one block. per_wr: SGEs in a work request, no more than
- * both devices take, since a SEND and the receive that it meets hold the same bytes. */
+/* Where a message is: in the blocks, or in a staging buffer, which is a list of one block. A
+ * work request has per_wr SGEs on both sides: a SEND fills the receive that it meets. */
 struct pieces {
     struct layout layout;
     const char *base;
@@ -63,17 +67,15 @@ struct pieces {
     uint32_t wrs; /* work requests in all */
 };
 
-static struct pieces pieces_of(const struct side *s, const struct layout *l,
-                               enum method method, unsigned slot)
-{
+static struct pieces pieces_of(const struct side *s, const struct layout *l, enum method method,
+                               unsigned slot) {
     struct pieces p = {.layout = {.block_size = l->bytes, .block_num = 1},
-                       .base = s->contig + slot * l->bytes,
+                       .base = s->memory.contig + slot * l->bytes,
                        .lkey = s->contig_mr->lkey,
                        .per_wr = 1};
-
-    if (method != METHOD_COPY && method != METHOD_CONTIG)
+    if (method == METHOD_SGL || method == METHOD_EACH)
         p = (struct pieces){.layout = *l,
-                            .base = s->blocks,
+                            .base = s->memory.blocks,
                             .lkey = s->blocks_mr->lkey,
                             .per_wr = method == METHOD_EACH ? 1 : s->max_sge};
     p.wrs = (uint32_t)((p.layout.block_num + p.per_wr - 1) / p.per_wr);
@@ -81,28 +83,21 @@ static struct pieces pieces_of(const struct side *s, const struct layout *l,
 }
 
 /* The scatter/gather list of work request number wr of a message: an SGE for each of its
- * blocks. Returns how many. */
-static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge)
-{ /* LAB: fill sge from its start, at most per_wr of them */
+ * blocks. Returns the number of SGEs. */
+static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) {
     const size_t first = (size_t)wr * p->per_wr;
     uint32_t n = 0;
-
     for (; n < p->per_wr && first + n < p->layout.block_num; n++) {
-        sge[n] = (struct ibv_sge){
-            .addr = (uintptr_t)p->base + (first + n) * p->layout.stride,
-            .length = (uint32_t)p->layout.block_size,
-            .lkey = p->lkey,
-        };
+        const char *block = p->base + (first + n) * p->layout.stride;
+        sge[n] = (struct ibv_sge){(uintptr_t)block, (uint32_t)p->layout.block_size, p->lkey};
     }
     return (int)n;
 }
 
-/* Posts SENDs number first to first + n - 1 of a message as one chain; the last one's
+/* Posts the SENDs number first to first + n - 1 of a message as one chain. The last one's
  * completion says how many are done by then. */
-static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n)
-{ /* LAB: a row of s->max_sge SGEs in s->sge for each; count them in s->posted */
+static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
     struct ibv_send_wr wr[PART], *bad_wr;
-
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_send_wr){
@@ -118,12 +113,9 @@ static void post_sends(struct side *s, const struct pieces *p, uint32_t first, u
     check(ibv_post_send(s->qp, wr, &bad_wr), "ibv_post_send");
 }
 
-/* The same for receives. Each of them completes by itself. */
-static void post_receives(struct side *s, const struct pieces *p, uint32_t first,
-                          uint32_t n)
-{ /* LAB: wr_id counts on from s->expected, which says how many were posted */
+/* The same for receives. Each of them has a completion of its own. */
+static void post_receives(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
     struct ibv_recv_wr wr[PART], *bad_wr;
-
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_recv_wr){
@@ -137,64 +129,76 @@ static void post_receives(struct side *s, const struct pieces *p, uint32_t first
     check(ibv_post_recv(s->qp, wr, &bad_wr), "ibv_post_recv");
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
+/* Waits for the next completion of cq. Both sides wait for each other here. Neither polls in
+ * a loop, which would take the CPU from the other one; it sleeps until the completion channel
+ * has an event. (05 and 06 poll: mind that when you compare their figures.) */
+static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct ibv_wc *wc) {
+    const double deadline = now() + (double)s->timeout;
+    struct pollfd channel = {.fd = cq->channel->fd, .events = POLLIN};
+    struct ibv_cq *from;
+    void *context;
+    int n;
+    while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
+        /* Only a completion that comes after this call makes an event. One that has come just
+         * before does not, so poll once more. */
+        check(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+        if ((n = ibv_poll_cq(cq, 1, wc)) != 0) break;
+        if (now() > deadline) die(0, "no completion of %s in %ju s", what, s->timeout);
+        if (poll(&channel, 1, (int)((deadline - now()) * 1000) + 1) <= 0) continue;
+        check(ibv_get_cq_event(cq->channel, &from, &context), "ibv_get_cq_event");
+        ibv_ack_cq_events(from, 1); /* ibv_destroy_cq waits until all are acknowledged */
+    }
+    if (n < 0) die(0, "ibv_poll_cq");
+    /* When a SEND fails, the receives are flushed. Then the SEND's completion has the reason.
+     */
+    struct ibv_wc other = {.status = IBV_WC_SUCCESS};
+    while (wc->status == IBV_WC_WR_FLUSH_ERR && ibv_poll_cq(s->qp->send_cq, 1, &other) > 0)
+        if (other.status != IBV_WC_SUCCESS) die_wc(&other, "the SEND");
+    if (wc->status != IBV_WC_SUCCESS) die_wc(wc, what);
 }
 
-/* Waits until so many of this side's work requests are done. */
-static void wait_until_done(struct side *s, uint64_t count)
-{
+/* Waits until count of this side's work requests are done. */
+static void wait_until_done(struct side *s, uint64_t count) {
     struct ibv_wc wc;
-
     while (s->done < count) {
-        next_completion(s->qp->send_cq, "the SEND", s->timeout, &wc);
+        wait_for(s, s->qp->send_cq, "the SEND", &wc);
         s->done = wc.wr_id;
     }
 }
 
-/* A receive without memory, for the server's empty SEND. */
-static void post_ack_receive(struct side *s)
-{
+/* A receive without memory, for an acknowledgement. */
+static void post_ack_receive(struct side *s) {
     struct ibv_recv_wr wr = {.num_sge = 0}, *bad_wr;
-
     check(ibv_post_recv(s->qp, &wr, &bad_wr), "ibv_post_recv for an acknowledgement");
 }
 
-/* Client: waits until the server has used so many receives. Its acknowledgement carries
- * their number, modulo 2^32, as immediate data. */
-static void wait_until_acked(struct side *s, uint64_t count)
-{
+/* Client: waits until the server has used count receives. */
+static void wait_until_acked(struct side *s, uint64_t count) {
     struct ibv_wc wc;
-
     while (s->acked < count) {
-        next_completion(s->qp->recv_cq, "the acknowledgement", s->timeout, &wc);
+        wait_for(s, s->qp->recv_cq, "the acknowledgement", &wc);
         if (!(wc.wc_flags & IBV_WC_WITH_IMM))
             die(0, "the peer sent a message instead of an acknowledgement");
         s->acked += (uint32_t)(ntohl(wc.imm_data) - (uint32_t)s->acked);
         if (s->acked > s->posted)
             die(0, "the peer sent an acknowledgement of what it was never sent");
         post_ack_receive(s);
-        wait_until_done(s, s->acked); /* what has arrived is done: free the send queue */
+        wait_until_done(s, s->acked); /* what has arrived is done: this frees the send queue */
     }
 }
 
-/* Client: sends count messages, at most depth at a time that the server hasn't yet in its
- * blocks, and never a SEND for which the server's receive doesn't stand yet. */
-static void send_messages(void *ctx, const struct layout *l, enum method method,
-                          unsigned count, unsigned depth, double *latency)
-{
+/* Client: sends count messages. At most depth of them are not acknowledged; and no SEND is
+ * posted before the server has posted the receive for it. */
+static void send_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
+                          unsigned depth, double *latency) {
     struct side *s = ctx;
-    uint64_t last_of[MAX_DEPTH] = {0}; /* a staging buffer's last work request */
-
-    if (method == METHOD_AUTO)
-        method = method_for(l, s->mtu);
+    uint64_t last_of[MAX_DEPTH] = {0}; /* the last work request that uses a buffer */
     for (unsigned i = 0; i < count; i++) {
         const struct pieces p = pieces_of(s, l, method, i % depth);
         wait_until_acked(s, last_of[i % depth]);
-        double start = now();
+        const double start = now();
         if (method == METHOD_COPY)
-            layout_pack(l, s->blocks, s->contig + (i % depth) * l->bytes);
+            layout_pack(l, s->memory.blocks, s->memory.contig + (i % depth) * l->bytes);
         for (uint32_t first = 0, n; first < p.wrs; first += n) {
             n = smaller(p.wrs - first, PART);
             if (s->posted + n > s->acked + QUEUE_SIZE)
@@ -210,16 +214,14 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
     wait_until_acked(s, s->posted);
 }
 
-/* Server: posts receives as far ahead as the queue and the staging buffers reach: those
- * of messages below the number limit. */
-static void post_ahead(struct side *s, const struct layout *l, enum method method,
-                       unsigned limit, unsigned depth)
-{ /* LAB: go on at s->next_wr of s->next_message, in parts of at most PART */
+/* Server: posts the receives of messages below the number limit, as many as the queue takes,
+ * in parts. It goes on where it stopped: at next_wr of next_message. */
+static void post_ahead(struct side *s, const struct layout *l, enum method method, unsigned limit,
+                       unsigned depth) {
     while (s->next_message < limit) {
         const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
-        uint32_t n = smaller(p.wrs - s->next_wr, PART);
-        if (s->expected + n > s->used + QUEUE_SIZE)
-            return;
+        const uint32_t n = smaller(p.wrs - s->next_wr, PART);
+        if (s->expected + n > s->used + QUEUE_SIZE) return;
         post_receives(s, &p, s->next_wr, n);
         s->next_wr += n;
         if (s->next_wr == p.wrs) {
@@ -229,253 +231,184 @@ static void post_ahead(struct side *s, const struct layout *l, enum method metho
     }
 }
 
-/* Server: what has to stand before the client may send. */
-static void expect_messages(void *ctx, const struct layout *l, enum method method,
-                            unsigned count, unsigned depth)
-{
+/* Server: posts what must be there before the client may send. */
+static void expect_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
+                            unsigned depth) {
     struct side *s = ctx;
-
-    if (method == METHOD_AUTO)
-        method = method_for(l, s->mtu);
     s->next_message = 0;
     s->next_wr = 0;
     post_ahead(s, l, method, smaller(count, depth), depth);
 }
 
 /* Server: tells the client how many receives have been used. */
-static void send_ack(struct side *s)
-{
-    struct ibv_send_wr *bad_wr, wr = {
-                                    .wr_id = ++s->posted,
-                                    .opcode = IBV_WR_SEND_WITH_IMM,
-                                    .imm_data = htonl((uint32_t)s->used),
-                                    .send_flags = IBV_SEND_SIGNALED,
-                                };
-
-    if (s->posted - s->done > QUEUE_SIZE / 2)
-        wait_until_done(s, s->done + 1);
+static void send_ack(struct side *s) {
+    struct ibv_send_wr *bad_wr, wr = {.wr_id = ++s->posted,
+                                      .opcode = IBV_WR_SEND_WITH_IMM,
+                                      .imm_data = htonl((uint32_t)s->used),
+                                      .send_flags = IBV_SEND_SIGNALED};
+    if (s->posted - s->done > QUEUE_SIZE / 2) wait_until_done(s, s->done + 1);
     check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of an acknowledgement");
 }
 
-/* Server: takes count messages into its blocks. It acknowledges when half of what may be
- * in flight has come, so that the client never waits for long, and the last one. */
-static void receive_messages(void *ctx, const struct layout *l, enum method method,
-                             unsigned count, unsigned depth, double *latency)
-{
+/* Server: receives count messages into its blocks. It acknowledges when half of what may be
+ * in flight has come, so that the client never waits for long, and after the last one. */
+static void receive_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
+                             unsigned depth, double *latency) {
     struct side *s = ctx;
     struct ibv_wc wc;
-
-    (void)latency;
-    if (method == METHOD_AUTO)
-        method = method_for(l, s->mtu);
-    const uint32_t total = pieces_of(s, l, method, 0).wrs;
+    (void)latency; /* the client's to measure */
+    const uint32_t per_message = pieces_of(s, l, method, 0).wrs;
     uint64_t told = s->used, bytes = 0;
-    for (unsigned i = 0; i < count; i++) {
-        for (uint32_t first = 0, n; first < total; first += n) {
-            n = smaller(total - first, PART);
-            for (uint32_t k = 0; k < n; k++) {
-                wait_completion(s->qp->recv_cq, s->used++, "the receive", s->timeout,
-                                &wc);
-                bytes += wc.byte_len;
-            }
-            bool ended = first + n == total;
-            if (ended && bytes != (i + 1) * l->bytes) /* shorter is no error to the NIC */
-                die(0, "the peer sent %" PRIu64 " bytes in %u messages of %zu", bytes,
-                    i + 1, l->bytes);
-            if (ended && method == METHOD_COPY)
-                layout_unpack(l, s->contig + (i % depth) * l->bytes, s->blocks);
-            post_ahead(s, l, method, smaller(count, i + ended + depth), depth);
-            if (s->used - told >= PART || (ended && (i + 1) % ((depth + 1) / 2) == 0) ||
-                (ended && i + 1 == count)) {
-                send_ack(s);
-                told = s->used;
-            }
-        }
+    for (unsigned i = 0, k = 1; i < count; k = k % per_message + 1) { /* message i, receive k */
+        wait_for(s, s->qp->recv_cq, "the receive", &wc);
+        if (wc.wr_id != s->used++) die(0, "the receive: wr_id %ju completed", wc.wr_id);
+        bytes += wc.byte_len;
+        const bool ended = k == per_message;
+        if (ended && method == METHOD_COPY)
+            layout_unpack(l, s->memory.contig + (i % depth) * l->bytes, s->memory.blocks);
+        i += ended;
+        if (ended && bytes != i * l->bytes) /* less than the receive is no error to the NIC */
+            die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
+        if (ended || k % PART == 0) post_ahead(s, l, method, smaller(count, i + depth), depth);
+        if (s->used - told < PART && !(ended && (i == count || i % ((depth + 1) / 2) == 0)))
+            continue;
+        send_ack(s);
+        told = s->used;
     }
 }
 
-/* Fresh data: the client's blocks, and poison where the message has yet to come. */
-static void prepare(void *ctx, const struct layout *l, enum method method)
-{
-    struct side *s = ctx;
-
-    s->method = method;
-    if (s->client)
-        layout_fill(l, s->blocks, s->seed);
-    else
-        layout_poison(l, s->blocks, s->seed);
-    if (s->client && method == METHOD_CONTIG)
-        pattern_fill(s->contig, l->bytes, s->seed);
-    else
-        poison_fill(s->contig, l->bytes, s->seed);
-}
-
-/* The message stands in both sides' blocks, and all gaps are as they were. */
-static bool verify(void *ctx, const struct layout *l)
-{
-    struct side *s = ctx;
-
-    if (s->method == METHOD_CONTIG)
-        return all_right("message", pattern_check(s->contig, l->bytes, s->seed),
-                         l->bytes);
-    return all_right("blocks and gaps", layout_check(l, s->blocks, s->seed), l->span);
-}
-
-int main(int argc, char **argv)
-{
-    /* 1. Options: a host argument makes this the client. */
-    struct options opt = {.layout = {.block_size = 4096, .block_num = 64}, .seed = 1};
-    parse_options(&opt, "07_gssr", "BNTISxnkzDc", argc, argv);
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    struct options opt = {.sample = "07_gssr"};
+    struct block_work work;
+    parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
-    enum method method = METHOD_SGL;
 
-    /* 2. Device, protection domain, a completion queue for each direction. Here both
-     * sides wait for each other; so neither polls in a loop, which would take the CPU
-     * from the other, but sleeps until the completion channel tells of a completion. */
-    struct port port;
-    struct ibv_context *ctx = open_device(&opt, &port);
-    struct ibv_device_attr device;
-    check(ibv_query_device(ctx, &device), "ibv_query_device");
-    struct ibv_pd *pd = ibv_alloc_pd(ctx);
-    if (!pd)
-        die(errno, "ibv_alloc_pd");
-    struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
-    if (!channel)
-        die(errno, "ibv_create_comp_channel");
-    struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
-    if (!send_cq)
-        die(errno, "ibv_create_cq");
-    /* When a SEND has failed, the receives are flushed: the reason stands in send_cq. */
-    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, send_cq, channel, 0);
-    if (!recv_cq)
-        die(errno, "ibv_create_cq");
-
+    /* 2. Meet the peer; device, protection domain, a completion channel, and a completion
+     * queue for each direction. */
     struct rendezvous rv;
     struct endpoint peer;
-    rendezvous_open(&rv, &opt, "07_gssr", &peer);
-    choose_gid(&opt, ctx, rv.fd, &port);
-    layout_print(&opt.layout, opt.seed);
+    struct port port;
+    struct ibv_device_attr device;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    check(ibv_query_device(ctx, &device), "ibv_query_device");
+    print_layout(&opt, &work);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    if (!pd) die(errno, "ibv_alloc_pd");
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+    if (!channel) die(errno, "ibv_create_comp_channel");
+    struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
+    if (!send_cq) die(errno, "ibv_create_cq");
+    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
+    if (!recv_cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: blocks and staging buffers on both sides. The server's NIC writes to its
-     * own; nobody else's NIC gets any right. */
-    struct bench_plan plan = {.count = 1, .point = {opt.layout}};
-    method_by_name(opt.method, &method);
-    if (opt.bench)
-        bench_make_plan(&plan, opt.sizes, opt.layout.block_size);
-    const struct bench_room room = bench_room(&plan, opt.bench ? opt.depth : 1);
-    char *blocks = guarded_alloc(room.span), *contig = guarded_alloc(room.staging);
+    /* 3. Memory: blocks and staging buffers on both sides. The server's NIC writes its own;
+     * no other NIC has any right. */
+    struct side side = {.memory = memory_alloc(&work, opt.seed, client, true, true)};
+    struct memory *memory = &side.memory;
+    const double start = now();
     const unsigned access = client ? 0 : IBV_ACCESS_LOCAL_WRITE;
-    double registering = now();
-    struct ibv_mr *blocks_mr = ibv_reg_mr(pd, blocks, room.span, access);
-    if (!blocks_mr)
-        die(errno, "ibv_reg_mr of %zu bytes", room.span);
-    struct ibv_mr *contig_mr = ibv_reg_mr(pd, contig, room.staging, access);
-    if (!contig_mr)
-        die(errno, "ibv_reg_mr of %zu bytes", room.staging);
-    registering = now() - registering;
+    side.blocks_mr = ibv_reg_mr(pd, memory->blocks, memory->span, access);
+    if (!side.blocks_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->span);
+    side.contig_mr = ibv_reg_mr(pd, memory->contig, memory->contig_size, access);
+    if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
+    const double registering = now() - start;
 
-    /* 4. The queue pair: as many SGEs a work request as the device takes. */
-    struct ibv_qp_init_attr init = {
-        .qp_type = IBV_QPT_RC,
-        .send_cq = send_cq,
-        .recv_cq = recv_cq,
-        .cap = {.max_send_wr = QUEUE_SIZE,
-                .max_send_sge = client ? (uint32_t)device.max_sge : 1,
-                .max_recv_wr = client ? ACKS : QUEUE_SIZE,
-                .max_recv_sge = client ? 1 : (uint32_t)device.max_sge},
-    };
-    struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp)
-        die(errno, "ibv_create_qp");
+    /* 4. The queue pair: as many SGEs in a work request as the device takes. The maximum is
+     * not always to be had (ibv_query_device(3), NOTES); then ask for half. */
+    side.max_sge = (uint32_t)device.max_sge;
+    struct ibv_qp_init_attr init;
+    do {
+        init = (struct ibv_qp_init_attr){
+            .qp_type = IBV_QPT_RC,
+            .send_cq = send_cq,
+            .recv_cq = recv_cq,
+            .cap = {.max_send_wr = QUEUE_SIZE,
+                    .max_send_sge = client ? side.max_sge : 1,
+                    .max_recv_wr = client ? ACKS : QUEUE_SIZE,
+                    .max_recv_sge = client ? 1 : side.max_sge},
+        };
+        side.qp = ibv_create_qp(pd, &init);
+    } while (!side.qp && (errno == EINVAL || errno == ENOMEM) && (side.max_sge /= 2) > 0);
+    if (!side.qp) die(errno, "ibv_create_qp");
+    side.max_sge = smaller(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
 
     /* 5. Swap: no memory's address, but how many SGEs a work request can have here. */
-    struct endpoint mine = {
-        .lid = port.attr.lid,
+    const struct endpoint mine = {
+        .lid = port.lid,
+        .qpn = side.qp->qp_num,
+        .psn = random_psn(),
         .gid = port.gid,
         .mtu = port.mtu,
-        .qpn = qp->qp_num,
-        .psn = random_psn(),
-        .max_sge = (uint32_t)device.max_sge,
+        .max_sge = side.max_sge,
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. The receives for acknowledgements stand at once;
-     * those for messages are posted before each transfer. */
-    qp_to_init(qp, &port, 0);
-    qp_to_rtr(qp, &port, &peer, 0);
-    qp_to_rts(qp, mine.psn, 0, opt.bench ? ACK_TIMEOUT_BENCH : ACK_TIMEOUT);
-    struct side side = {
-        .client = client,
-        .qp = qp,
-        .blocks_mr = blocks_mr,
-        .contig_mr = contig_mr,
-        .blocks = blocks,
-        .contig = contig,
-        .max_sge = smaller(mine.max_sge, peer.max_sge),
-        .sge = calloc((size_t)PART * mine.max_sge, sizeof(struct ibv_sge)),
-        .seed = opt.seed,
-        .mtu = path_mtu(&port, &peer),
-        .timeout = opt.timeout,
-    };
-    if (!side.sge)
-        die(errno, "calloc");
-    for (int i = 0; client && i < ACKS; i++)
-        post_ack_receive(&side);
+    /* 6. RESET -> INIT -> RTR -> RTS. The receives for acknowledgements are posted now; those
+     * for messages before each transfer. */
+    qp_to_init(side.qp, &port, 0);
+    qp_to_rtr(side.qp, &port, &peer, 0);
+    qp_to_rts(side.qp, mine.psn, 0,
+              work.bench ? measuring_ack_timeout(&device, &opt) : ACK_TIMEOUT);
+    side.max_sge = smaller(side.max_sge, peer.max_sge);
+    side.timeout = opt.timeout;
+    side.sge = calloc((size_t)PART * side.max_sge, sizeof(struct ibv_sge));
+    if (!side.sge) die(errno, "calloc");
+    for (int i = 0; client && i < ACKS; i++) post_ack_receive(&side);
     rendezvous_sync(&rv, "ready");
 
     /* 7. The verbs, in post_sends and post_receives; 8. verify every byte and gap. */
-    const struct layout *l = &plan.point[plan.count - 1];
+    const struct layout *l = &work.plan.point[work.plan.count - 1];
+    const enum method method = method_for(work.method, l, peer.mtu);
     bool pass = true;
-    for (uint32_t i = 0; !opt.bench && i < opt.iters; i++) {
-        prepare(&side, l, METHOD_SGL);
-        if (!client)
-            expect_messages(&side, l, method, 1, 1);
+    for (uint64_t i = 0; !work.bench && i < opt.iters; i++) {
+        if (i > 0) {
+            rendezvous_sync(&rv, "moved");
+            pass = memory_right(memory, l) && pass;
+        }
+        memory_prepare(memory, l, method);
+        if (!client) expect_messages(&side, l, method, 1, 1);
         rendezvous_sync(&rv, "prepared");
-        (client ? send_messages : receive_messages)(&side, l, method, 1, 1, NULL);
-        rendezvous_sync(&rv, "moved");
-        pass = verify(&side, l) && pass;
+        if (client)
+            send_messages(&side, l, method, 1, 1, NULL);
+        else
+            receive_messages(&side, l, method, 1, 1, NULL);
     }
-    if (client && !opt.bench)
-        printf("moved %zu blocks by method %s: %" PRIu64 " work requests in all\n",
-               l->block_num, opt.method, side.posted);
-    if (opt.bench) {
-        const struct bench_side with = {
-            .name = "07_gssr",
-            .ctx = &side,
-            .port = &port,
-            .registering = registering,
-            .registered = room.span + room.staging,
-            .mtu = side.mtu,
-            .max_sge = side.max_sge,
-            .prepare = prepare,
-            .expect = client ? NULL : expect_messages,
-            .transfer = client ? send_messages : receive_messages,
-            .verify = verify,
-            .packs = true,
-            .unpacks = true,
-        };
-        pass = bench(&with, &rv, &opt, &plan);
-    }
+    if (client && !work.bench)
+        printf("moved %zu blocks by method %s: %ju work requests in all\n", l->block_num,
+               work.method_name, side.posted);
+    const struct measured measured = {
+        .registering = registering,
+        .ctx = &side,
+        .memory = memory,
+        .port = &port,
+        .mtu = peer.mtu,
+        .max_sge = side.max_sge,
+        .packs = true,
+        .unpacks = true,
+        .expect = client ? NULL : expect_messages,
+        .transfer = client ? send_messages : receive_messages,
+    };
+    if (work.bench) pass = measure(&measured, &rv, &work);
     wait_until_done(&side, side.posted); /* the server's last acknowledgements */
     rendezvous_sync(&rv, "done");
-    const uint64_t digest = side.method == METHOD_CONTIG
-                                ? fnv1a(FNV_BASIS, contig, l->bytes)
-                                : layout_digest(l, blocks);
-    pass =
-        guards_intact(blocks, room.span) && guards_intact(contig, room.staging) && pass;
+
+    /* All receives are used: verify what the digest is taken of. */
+    const uint64_t digest = memory_digest(memory, l);
+    pass = memory_right(memory, l) && pass;
     pass = rendezvous_verdict(&rv, pass);
 
     /* 9. Undo in reverse order. */
-    check(ibv_destroy_qp(qp), "ibv_destroy_qp");
-    check(ibv_dereg_mr(contig_mr), "ibv_dereg_mr");
-    check(ibv_dereg_mr(blocks_mr), "ibv_dereg_mr");
+    check(ibv_destroy_qp(side.qp), "ibv_destroy_qp");
+    check(ibv_dereg_mr(side.contig_mr), "ibv_dereg_mr");
+    check(ibv_dereg_mr(side.blocks_mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(recv_cq), "ibv_destroy_cq");
     check(ibv_destroy_cq(send_cq), "ibv_destroy_cq");
     check(ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     free(side.sge);
-    guarded_free(blocks);
-    guarded_free(contig);
+    memory_free(memory);
     return report_result(pass, l->bytes, digest);
 }

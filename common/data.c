@@ -1,99 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 #include "data.h"
-
 #include "report.h"
 
-#include <errno.h>
-#include <stdlib.h>
+enum { GUARD = 64 };
 
-uint64_t splitmix64(uint64_t seed, uint64_t n)
-{
+uint64_t splitmix64(uint64_t seed, uint64_t n) {
     uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
-
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
 
-/* A word gives 8 bytes of the pattern, lowest first, whatever this machine's byte order:
- * the two hosts may differ. */
-static uint8_t byte_of(uint64_t word, size_t place)
-{
-    return (uint8_t)(word >> (8 * (place % 8)));
-}
-
-static void fill(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
-{
+/* Writes the pattern (invert 0) or the poison (0xff) if write, else compares. Returns the index of
+ * the first difference, or len. Shifts, not memcpy: hosts of both byte orders must agree. */
+static size_t walk(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert, bool write) {
     uint64_t word = 0;
-
     for (size_t i = 0; i < len; i++) {
-        if (i % 8 == 0)
-            word = splitmix64(seed, i / 8);
-        buf[i] = byte_of(word, i) ^ invert;
-    }
-}
-
-static size_t first_wrong(const uint8_t *buf, size_t len, uint64_t seed, uint8_t invert)
-{
-    uint64_t word = 0;
-
-    for (size_t i = 0; i < len; i++) {
-        if (i % 8 == 0)
-            word = splitmix64(seed, i / 8);
-        if (buf[i] != (byte_of(word, i) ^ invert))
-            return i;
+        word = i % 8 ? word >> 8 : splitmix64(seed, i / 8);
+        if (write) buf[i] = (uint8_t)word ^ invert;
+        if (buf[i] != ((uint8_t)word ^ invert)) return i;
     }
     return len;
 }
 
-void pattern_fill(void *buf, size_t len, uint64_t seed)
-{
-    fill(buf, len, seed, 0x00);
+void pattern_fill(void *buf, size_t len, uint64_t seed) { walk(buf, len, seed, 0x00, true); }
+void poison_fill(void *buf, size_t len, uint64_t seed) { walk(buf, len, seed, 0xff, true); }
+
+size_t pattern_check(const void *buf, size_t len, uint64_t seed) {
+    return walk((uint8_t *)buf, len, seed, 0x00, false);
 }
 
-void poison_fill(void *buf, size_t len, uint64_t seed)
-{
-    fill(buf, len, seed, 0xff);
+bool pattern_right(const char *what, const void *buf, size_t len, uint64_t seed) {
+    const size_t i = pattern_check(buf, len, seed);
+    if (i == len) return true;
+    const uint8_t found = ((const uint8_t *)buf)[i];
+    const uint8_t right = (uint8_t)(splitmix64(seed, i / 8) >> (8 * (i % 8)));
+    return expect(false, "%s: byte %zu of %zu is 0x%02x%s, not 0x%02x", what, i, len, found,
+                  found + right == 0xff ? " (poison: never written)" : "", right);
 }
 
-size_t pattern_check(const void *buf, size_t len, uint64_t seed)
-{
-    return first_wrong(buf, len, seed, 0x00);
-}
-
-size_t poison_check(const void *buf, size_t len, uint64_t seed)
-{
-    return first_wrong(buf, len, seed, 0xff);
-}
-
-void *guarded_alloc(size_t size)
-{
+void *guarded_alloc(size_t size) {
     char *room = malloc(GUARD + size + GUARD);
-
-    if (!room)
-        die(errno, "malloc of %zu bytes", size);
-    poison_fill(room, GUARD, 0);
-    poison_fill(room + GUARD + size, GUARD, 0);
+    if (!room) die(errno, "malloc of %zu bytes", size);
+    pattern_fill(room, GUARD, 0);
+    pattern_fill(room + GUARD + size, GUARD, 0);
     return room + GUARD;
 }
 
-bool guards_intact(const void *memory, size_t size)
-{
+bool guards_right(const char *what, const void *memory, size_t size) {
     const char *start = memory;
-
-    return poison_check(start - GUARD, GUARD, 0) == GUARD &&
-           poison_check(start + size, GUARD, 0) == GUARD;
+    return expect(pattern_check(start - GUARD, GUARD, 0) == GUARD &&
+                      pattern_check(start + size, GUARD, 0) == GUARD,
+                  "%s: bytes beyond its ends were written", what);
 }
 
-void guarded_free(void *memory)
-{
-    free((char *)memory - GUARD);
-}
+void guarded_free(void *memory) { free((char *)memory - GUARD); }
 
-uint64_t fnv1a(uint64_t digest, const void *buf, size_t len)
-{
+uint64_t fnv1a(uint64_t digest, const void *buf, size_t len) {
     const uint8_t *byte = buf;
-
-    for (size_t i = 0; i < len; i++)
-        digest = (digest ^ byte[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < len; i++) digest = (digest ^ byte[i]) * 0x100000001b3u;
     return digest;
 }

@@ -1,68 +1,41 @@
-/*
- * The command line. Letters follow libibverbs' own examples (ibv_rc_pingpong(1)).
- */
-#ifndef HV_OPTIONS_H
-#define HV_OPTIONS_H
-
-#include "layout.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command line. Option letters mean what they mean in ibv_rc_pingpong(1). */
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most that a peer may ask for: the server checks a client's wish against these
- * before it allocates anything. */
-#define MAX_SIZE                                                                         \
-    ((size_t)64 << 20)       /* bytes in a message. (A port names a limit too,           \
-                                max_msg_sz: 2 GiB on cards. rxe says 8 MiB and           \
-                                takes more, so it isn't asked.) */
-#define MAX_ITERS   1000000u /* times that the verb is repeated */
-#define MAX_TIMEOUT 3600u    /* seconds */
-#define MAX_DEPTH   64u      /* messages in flight */
+#define MAX_SIZE    ((uint64_t)64 << 20) /* bytes in a message that a client may ask for */
+#define MAX_ITERS   1000000u             /* repetitions */
+#define MAX_TIMEOUT 3600u                /* seconds */
+#define GID_CHOOSE  UINT64_MAX           /* gid_idx without -g */
 
-/* How long a server that got no -t waits for its client, seconds. */
-#define SERVER_PATIENCE 600u
+struct option_row {
+    char letter;                     /* 0: none */
+    const char *name, *value, *help; /* value NULL: it takes none, and stores 1 */
+    const char **text;               /* where a text goes, which is never empty; or */
+    uint64_t *number, min, max;      /* where a number goes */
+};
+#define NUMBER(to, lo, hi) .number = &(to), .min = (lo), .max = (hi)
 
 struct options {
-    const char *host;     /* where the server is; NULL: this is the server */
-    const char *ib_dev;   /* RDMA device; NULL: choose */
-    unsigned ib_port;     /* its port, from 1; 0: choose */
-    int gid_idx;          /* index into the port's GID table; -1: choose */
-    const char *tcp_port; /* of the rendezvous */
-    unsigned mtu;         /* largest path MTU to use, bytes; 0: the port's */
-    unsigned timeout;     /* seconds that each step may take */
-    bool timeout_given;
-    const char *bind; /* local address of the rendezvous; NULL: any */
-    bool verbose;
-
-    /* The workload: the client's to give. The server's copy is filled in by the
-     * rendezvous with what the client asked for. */
-    size_t size;         /* bytes in a message */
-    uint32_t iters;      /* times that the verb is repeated */
-    uint64_t seed;       /* of the test data */
-    const char *message; /* text to send (01) */
-
-    /* 05 to 07 */
-    struct layout layout; /* the blocks; its bytes are size */
-    const char *method;   /* sgl, copy, each or auto */
-    bool bench;           /* measure instead of one transfer */
-    const char *sizes;    /* bytes of the messages to measure, "4K,64K" */
-    uint32_t depth;       /* messages in flight when bandwidth is measured */
-    const char *csv;      /* file for the figures; NULL: none */
+    const char *sample; /* set by the sample: "03_read" */
+    /* the work: what the client asks for. The server learns it in the rendezvous. */
+    uint64_t size, iters, seed; /* bytes in a message, repetitions, of the test data */
+    uint64_t timeout;           /* seconds that a step may take; 0: a server without client */
+    void *work;                 /* more of it; these print it and read it, with a comma first: */
+    void (*format_work)(const struct options *opt, char *out, size_t room);
+    const char *(*parse_work)(struct options *opt, const char *text); /* NULL, or what is wrong */
+    const char *host, *ib_dev, *bind; /* NULL: not given; a server has no host */
+    uint64_t ib_port, gid_idx, mtu;   /* 0, GID_CHOOSE, 0: not given; mtu in bytes */
+    uint64_t sl, traffic_class;       /* of the address vector, ibv_modify_qp(3) */
+    uint64_t tcp_port, verbose;
 };
 
-/*
- * Fills opt from the command line; what opt holds already for the workload are its
- * defaults. workload names the workload options that this sample knows, from "s"
- * (--size), "n" (--iters), "S" (--seed), "M" (--message), and for a layout "B", "N", "T",
- * "I", "x", "k", "z", "D", "c" (--block-size ... --csv, see --help).
- * Calls report_as(sample, role). Exits: 0 after --help, 2 on wrong usage.
- */
-void parse_options(struct options *opt, const char *sample, const char *workload,
-                   int argc, char **argv);
+/* Fills opt and what rows point to, which holds the defaults. rows are the sample's own options,
+ * for a client alone; the last is empty. Exits: 0 after --help, 2 on wrong usage. */
+void parse_options(struct options *opt, const struct option_row *rows, int argc, char **argv);
 
-/* A number with an optional suffix K (1024) or M (1024*1024): digits only, no sign, no
- * overflow, min to max. Returns false and leaves *out alone otherwise. */
+/* Digits with an optional suffix K (1024) or M (1024 K), from min to max; else returns false. */
 bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);
-
-#endif

@@ -1,54 +1,24 @@
-/*
- * The queue pair's way from RESET to RTS, as 01_hello_write writes it out, and the wait
- * for a completion.
- */
-#ifndef HV_QP_H
-#define HV_QP_H
+/* SPDX-License-Identifier: BSD-2-Clause */
+#pragma once
 
 #include "device.h"
 #include "rendezvous.h"
 
-#include <infiniband/verbs.h>
+enum { ACK_TIMEOUT = 16 }; /* nominally 4.096 us * 2^16 = 0.27 s: see 01_hello_write */
 
-/* 0.27 s. For measurements 137 s: rxe doesn't stop this clock when all is acknowledged,
- * so what one message has started runs out in a later one, and packets are repeated. */
-enum { ACK_TIMEOUT = 16, ACK_TIMEOUT_BENCH = 25 };
-
-/* Bytes of data in a packet between the two: the smaller of both sides' MTUs. */
-unsigned path_mtu(const struct port *port, const struct endpoint *peer);
-
-/*
- * The transitions: which attributes each needs stands in ibv_modify_qp(3) and in the
- * IBTA specification, 10.3.1. They die where ibv_modify_qp fails.
- *
- * access: what the peer may do through this QP: IBV_ACCESS_REMOTE_... or 0. A memory
- *   region must allow the same: the narrower of the two counts.
- * dest_rd_atomic: how many READs and atomics of the peer this side answers at a time.
- * rd_atomic: how many of its own may be under way; at most the peer's dest_rd_atomic.
- * ack_timeout: how long to wait for an acknowledgement before sending again, 4.096 us *
- *   2^ack_timeout. After 6 more tries the request fails.
- */
-void qp_to_init(struct ibv_qp *qp, const struct port *port, unsigned access);
+/* The transitions, as 01_hello_write writes them out (ibv_modify_qp(3); IBTA specification,
+ * 10.3.1). They die if ibv_modify_qp fails.
+ * access: IBV_ACCESS_REMOTE_... that the peer may do by this QP; its memory region must allow it,
+ *   too. dest_rd_atomic: READs and atomics of the peer to answer at a time. rd_atomic: those of
+ *   this side under way at a time, not more than the peer answers. ack_timeout: after 4.096 us *
+ *   2^ack_timeout without an acknowledgement a request is sent again, at most 6 times. */
+void qp_to_init(struct ibv_qp *qp, const struct port *port, int access);
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
-               uint8_t dest_rd_atomic);
-void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rd_atomic, uint8_t ack_timeout);
+               uint32_t dest_rd_atomic);
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout);
 
-/*
- * Polls cq until its next completion comes, and fills *wc (ibv_poll_cq(3)). Dies when the
- * status is not IBV_WC_SUCCESS, and when none came in timeout seconds; what names the
- * request in these messages. Between polls it gives the CPU away, and sleeps when the
- * wait gets long; a cq that was made with a completion channel it arms, and sleeps until
- * the channel has an event (ibv_get_cq_event(3)).
- *
- * A flushed request doesn't say why: an earlier one has failed. Where that one's
- * completion goes to another queue than cq, cq's cq_context (ibv_create_cq(3)) leads to
- * it, so that the reason is told.
- */
-void next_completion(struct ibv_cq *cq, const char *what, unsigned timeout,
-                     struct ibv_wc *wc);
+enum ibv_mtu mtu_enum(uint32_t bytes); /* 256, 512, 1024, 2048 or 4096 */
 
-/* The same, and dies when the completion belongs to another request than wr_id. */
-void wait_completion(struct ibv_cq *cq, uint64_t wr_id, const char *what,
-                     unsigned timeout, struct ibv_wc *wc);
-
-#endif
+/* Waits for the next completion of cq (ibv_poll_cq(3)). Dies if its status is no success, or if
+ * none comes in timeout seconds; what names the request. The caller checks wc->wr_id. */
+void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, struct ibv_wc *wc);

@@ -1,5 +1,6 @@
-# Builds one sample from its own C file and common/. A sample's Makefile sets SAMPLE, the
-# name of that file without .c, and includes this one.
+# SPDX-License-Identifier: BSD-2-Clause
+# Builds one sample from its own C file, common/ and, for 05 to 07, blocks/. A sample's
+# Makefile sets SAMPLE, the name of that file without .c, and BLOCKS, and includes this file.
 #
 #   make          build it
 #   make run      run a server and a client; ARGS="..." goes to the client
@@ -14,9 +15,10 @@ WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
 # Where the program goes: elsewhere for builds with other compilers or sanitizers.
 OUT     ?= .
 HOSTS   ?= 1
+DIRS     = ../common $(BLOCKS)
 
-$(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard ../common/*.[ch]) Makefile ../common/sample.mk
-	$(CC) $(WARNINGS) $(CFLAGS) -I../common -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
+$(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard $(DIRS:=/*.[ch])) Makefile ../common/sample.mk
+	$(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%) -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
 
 run: $(OUT)/$(SAMPLE)
 	TESTENV_HOSTS=$(HOSTS) ../testenv/testenv.sh run ../testenv/pair.sh $(OUT)/$(SAMPLE) $(ARGS)

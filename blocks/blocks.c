@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "blocks.h"
+#include "data.h"
+#include "report.h"
+
+#define DEFAULT_SIZES "4K,16K,64K,256K,1M,4M"
+
+const char *const method_names[METHOD_COUNT] = {"sgl", "copy", "each", "auto", "contig"};
+
+enum method method_for(enum method method, const struct layout *l, unsigned mtu) {
+    if (method != METHOD_AUTO) return method;
+    return l->block_size >= mtu ? METHOD_SGL : METHOD_COPY;
+}
+
+/* ---- the work ---- */
+
+static const char *add_point(struct plan *plan, uint64_t block_size, uint64_t bytes) {
+    const uint64_t block_num = bytes / block_size ? bytes / block_size : 1;
+    if (plan->count == MAX_POINTS) return "more than 40 points";
+    return layout_set(&plan->point[plan->count++], block_size, block_num, 2 * block_size);
+}
+
+const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t block_size) {
+    const char *wrong = NULL;
+    *plan = (struct plan){.count = 0};
+    if (block_size == 0 || block_size > MAX_SPAN / 2)
+        return "blocks of 1 byte to 32 MiB can be measured";
+    for (const char *p = sizes; p && !wrong; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        char number[24];
+        uint64_t bytes;
+        snprintf(number, sizeof(number), "%.*s", (int)strcspn(p, ","), p);
+        if (!parse_number(number, 1, MAX_SIZE, &bytes))
+            return "sizes: give numbers from 1 to 64M, as 4K,64K,1M";
+        wrong = add_point(plan, block_size, bytes);
+    }
+    plan->by_size = plan->count;
+    for (size_t b = 64; b <= SWEEP_BYTES && !wrong; b *= 2)
+        wrong = add_point(plan, b, SWEEP_BYTES);
+    return wrong;
+}
+
+unsigned plan_depth(const struct layout *l, uint64_t depth) {
+    const size_t fit = MAX_SPAN / l->bytes;
+    return depth < fit ? (unsigned)depth : fit > 0 ? (unsigned)fit : 1;
+}
+
+/* Checks the fields of *w together and derives the others. */
+static const char *settle(struct options *opt, struct block_work *w) {
+    const char *wrong = w->bench ? plan_measurement(&w->plan, w->sizes, w->block_size) : NULL;
+    struct layout l;
+    if (!wrong) wrong = layout_set(&l, w->block_size, w->block_num, w->stride);
+    if (wrong) return wrong;
+    if (!w->bench) w->plan = (struct plan){.point = {l}, .count = 1};
+    if (w->bench && opt->iters > MAX_ROUNDS) return "iters: at most 1000 rounds";
+    opt->size = l.bytes;
+    for (w->method = METHOD_SGL; w->method <= METHOD_AUTO; w->method++)
+        if (strcmp(w->method_name, method_names[w->method]) == 0) return NULL;
+    return "method: sgl, copy, each or auto";
+}
+
+static void format_work(const struct options *opt, char *out, size_t room) {
+    const struct block_work *w = opt->work;
+    snprintf(out, room, ",block_size=%ju,block_num=%ju,stride=%ju,method=%s,depth=%ju,sizes=%s",
+             w->block_size, w->block_num, w->stride, w->method_name, w->bench ? w->depth : 0,
+             w->bench ? w->sizes : "none");
+}
+
+static const char *parse_work(struct options *opt, const char *text) {
+    static char method[8], sizes[128];
+    char n[4][21];
+    struct block_work *w = opt->work;
+    const uint64_t bytes = opt->size;
+    int end = 0;
+    sscanf(text,
+           ",block_size=%20[0-9],block_num=%20[0-9],stride=%20[0-9],method=%7[a-z],"
+           "depth=%2[0-9],sizes=%127[^ ]%n",
+           n[0], n[1], n[2], method, n[3], sizes, &end);
+    if (end == 0 || text[end] || !parse_number(n[0], 0, UINT64_MAX, &w->block_size) ||
+        !parse_number(n[1], 0, UINT64_MAX, &w->block_num) ||
+        !parse_number(n[2], 0, UINT64_MAX, &w->stride) ||
+        !parse_number(n[3], 0, MAX_DEPTH, &w->depth))
+        return "work= is malformed after timeout";
+    w->method_name = method;
+    w->sizes = sizes;
+    w->bench = w->depth > 0;
+    const char *wrong = settle(opt, w);
+    return wrong || opt->size == bytes ? wrong : "size is not block_size * block_num";
+}
+
+void parse_block_options(struct options *opt, struct block_work *w, int argc, char **argv) {
+    const struct option_row rows[] = {
+        {'B', "block-size", "BYTES", "bytes in a block", NUMBER(w->block_size, 1, MAX_SPAN)},
+        {0, "block-num", "N", "number of blocks", NUMBER(w->block_num, 1, MAX_BLOCKS)},
+        {'T', "stride", "BYTES", "from block to block (default: 2 * block size)",
+         NUMBER(w->stride, 1, MAX_SPAN)},
+        {'S', "seed", "N", "seed of the test data", NUMBER(opt->seed, 0, UINT64_MAX)},
+        {'I', "student", "ID", "layout and seed that belong to this ID", .text = &w->student},
+        {'x', "method", "NAME", "sgl (default), copy, each or auto", .text = &w->method_name},
+        {'n', "iters", "N", "messages (default: 1); with --bench rounds (11)",
+         NUMBER(opt->iters, 1, MAX_ITERS)},
+        {'k', "bench", NULL, "measure all methods", NUMBER(w->bench, 1, 1)},
+        {'D', "depth", "N", "messages in flight for bandwidth", NUMBER(w->depth, 1, MAX_DEPTH)},
+        {'z', "sizes", "LIST", "message sizes to measure (default: " DEFAULT_SIZES ")",
+         .text = &w->sizes},
+        {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
+        {0},
+    };
+    struct layout l;
+    *w = (struct block_work){
+        .block_size = 4096, .block_num = 64, .depth = 16, .method_name = "sgl"};
+    opt->seed = 1;
+    opt->work = w;
+    opt->format_work = format_work;
+    opt->parse_work = parse_work;
+    parse_options(opt, rows, argc, argv);
+    if (!opt->host) return;
+    if (!w->bench && (w->sizes || w->csv))
+        stop(EXIT_USAGE, 0, "--sizes and --csv need --bench");
+    if (w->student) {
+        layout_of_student(w->student, &l, &opt->seed);
+        w->block_size = l.block_size, w->block_num = l.block_num, w->stride = l.stride;
+    }
+    if (w->stride == 0) w->stride = 2 * w->block_size;
+    if (!w->sizes) w->sizes = DEFAULT_SIZES;
+    if (opt->iters == 0) opt->iters = w->bench ? 11 : 1;
+    const char *wrong =
+        strlen(w->sizes) > 127 ? "--sizes: the list is too long" : settle(opt, w);
+    if (wrong) stop(EXIT_USAGE, 0, "%s", wrong);
+}
+
+void print_layout(const struct options *opt, const struct block_work *w) {
+    printf("LAYOUT block_size=%ju block_num=%ju stride=%ju bytes=%ju seed=%ju\n", w->block_size,
+           w->block_num, w->stride, opt->size, opt->seed);
+}
+
+/* ---- the memory ---- */
+
+struct memory memory_alloc(const struct block_work *work, uint64_t seed, bool sends,
+                           bool has_blocks, bool staging) {
+    struct memory m = {.sends = sends, .seed = seed};
+    for (size_t i = 0; i < work->plan.count; i++) {
+        const struct layout *l = &work->plan.point[i];
+        const size_t contig =
+            l->bytes * (staging && work->bench ? plan_depth(l, work->depth) : 1);
+        if (l->span > m.span) m.span = l->span;
+        if (contig > m.contig_size) m.contig_size = contig;
+        if (l->block_num > m.block_num) m.block_num = l->block_num;
+    }
+    if (has_blocks) m.blocks = guarded_alloc(m.span);
+    m.contig = guarded_alloc(m.contig_size);
+    return m;
+}
+
+void memory_free(struct memory *m) {
+    if (m->blocks) guarded_free(m->blocks);
+    guarded_free(m->contig);
+}
+
+/* Is the message verified in the blocks? Else in contig. */
+static bool in_blocks(const struct memory *m) {
+    return m->blocks && m->method != METHOD_CONTIG;
+}
+
+void memory_prepare(struct memory *m, const struct layout *l, enum method method) {
+    m->method = method;
+    if (m->blocks) layout_fill(l, m->blocks, m->seed, !m->sends);
+    if (m->sends && !in_blocks(m))
+        pattern_fill(m->contig, l->bytes, m->seed);
+    else
+        poison_fill(m->contig, l->bytes, m->seed);
+}
+
+bool memory_right(const struct memory *m, const struct layout *l) {
+    const bool right = in_blocks(m) ? layout_right(l, m->blocks, m->seed)
+                                    : pattern_right("message", m->contig, l->bytes, m->seed);
+    const bool guards = !m->blocks || guards_right("blocks", m->blocks, m->span);
+    return guards_right("contiguous buffer", m->contig, m->contig_size) && guards && right;
+}
+
+uint64_t memory_digest(const struct memory *m, const struct layout *l) {
+    return in_blocks(m) ? layout_digest(l, m->blocks) : fnv1a(FNV_BASIS, m->contig, l->bytes);
+}

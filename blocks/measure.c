@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#define _GNU_SOURCE
+#include "measure.h"
+#include "data.h"
+#include "report.h"
+
+#include <unistd.h>
+
+enum { MOST_MESSAGES = 512 }; /* in a round */
+
+int measuring_ack_timeout(const struct ibv_device_attr *device, const struct options *opt) {
+    int code = ACK_TIMEOUT;
+    if (device->vendor_id != 0xffffff) return code;
+    while (code < 25 && 4.096e-6 * (double)(2u << code) < (double)opt->timeout) code++;
+    return code;
+}
+
+/* Some MiB, so that a round is long beside the clock's step. */
+static unsigned bandwidth_count(const struct layout *l) {
+    const size_t n = ((size_t)2 << 20) / l->bytes;
+    return n < 2 ? 2 : n > MOST_MESSAGES ? MOST_MESSAGES : (unsigned)n;
+}
+
+/* Fewer, but not of the shortest messages: the kernel leaves the first ones after a pause to
+ * a thread of its own, which takes longer, and these must stay the minority. */
+static unsigned latency_count(const struct layout *l) {
+    const unsigned n = bandwidth_count(l);
+    return n == MOST_MESSAGES ? n : n < 8 ? 2 : n / 4;
+}
+
+/* How often the port sent something again since its device came up: the sum of these
+ * hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 all but the first. */
+static uint64_t repeats(const struct port *port) {
+    static const char *const counters[] = {"completer_retry_err", "duplicate_request",
+                                           "retry_exceeded_err",  "local_ack_timeout_err",
+                                           "packet_seq_err",      "implied_nak_seq_err"};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
+        char path[256];
+        uint64_t value = 0;
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/hw_counters/%s",
+                 port->device, port->num, counters[i]);
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%ju", &value) == 1) sum += value;
+        if (file) fclose(file);
+    }
+    return sum;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The q-th part of n values, which it sorts: 0.5 the median, 0.99 the 99th percentile. */
+static double quantile(double *values, size_t n, double q) {
+    qsort(values, n, sizeof(*values), ascending);
+    if (q == 0.5 && n % 2 == 0) return (values[n / 2 - 1] + values[n / 2]) / 2;
+    const size_t place = (size_t)(q * (double)n);
+    return values[place < n ? place : n - 1];
+}
+
+/* One transfer, started on both sides together. Returns its seconds. */
+static double move(const struct measured *m, struct rendezvous *rv, const struct layout *l,
+                   enum method method, unsigned count, unsigned depth, double *latency) {
+    method = method_for(method, l, m->mtu);
+    if (m->expect) m->expect(m->ctx, l, method, count, depth);
+    rendezvous_sync(rv, "go");
+    const double start = now();
+    if (m->transfer) m->transfer(m->ctx, l, method, count, depth, latency);
+    return now() - start;
+}
+
+static bool verify_point(const struct measured *m, struct rendezvous *rv,
+                         const struct layout *l) {
+    bool pass = true;
+    for (enum method method = 0; method < METHOD_COUNT; method++) {
+        memory_prepare(m->memory, l, method);
+        move(m, rv, l, method, 1, 1, NULL);
+        rendezvous_sync(rv, "verify");
+        pass = expect(memory_right(m->memory, l), "by method %s, with blocks of %zu bytes",
+                      method_names[method], l->block_size) &&
+               pass;
+    }
+    return pass;
+}
+
+/* What the CPU's part of METHOD_COPY costs by itself: seconds for a message. */
+static double time_copies(const struct measured *m, const struct layout *l, unsigned count) {
+    char *blocks = guarded_alloc(l->span), *message = guarded_alloc(l->bytes);
+    layout_fill(l, blocks, 0, false);
+    layout_pack(l, blocks, message); /* touches every page once */
+    const double start = now();
+    for (unsigned i = 0; i < count; i++) {
+        if (m->packs) layout_pack(l, blocks, message);
+        if (m->unpacks) layout_unpack(l, message, blocks);
+    }
+    const double seconds = (now() - start) / count;
+    guarded_free(blocks);
+    guarded_free(message);
+    return seconds;
+}
+
+static double *allocate(size_t n) {
+    double *values = calloc(n, sizeof(*values));
+    if (!values) die(errno, "calloc");
+    return values;
+}
+
+/* All methods, round by round in rotated order, so that drift hits them alike. Round 0 warms
+ * up. Only the client reads the counters: the server's reading would disturb a transfer. */
+static void measure_point(const struct measured *m, struct rendezvous *rv,
+                          const struct block_work *work, size_t point, FILE *csv) {
+    static const char *const formats[] = {
+        "BENCH method=%s block_size=%zu block_num=%zu stride=%zu bytes=%zu iters=%u depth=%u "
+        "clock=%s lat_p50_us=%.2f lat_p99_us=%.2f bw_MBps=%.3f copy_us=%.2f repeats=%ju\n",
+        "%s,%zu,%zu,%zu,%zu,%u,%u,%s,%.2f,%.2f,%.3f,%.2f,%ju,%s,%s,%u,%u\n"};
+    const struct layout *l = &work->plan.point[point];
+    const char *clock = getenv("TESTENV_CLOCK") ? getenv("TESTENV_CLOCK") : "real";
+    const unsigned rounds = (unsigned)rv->opt->iters, lats = latency_count(l);
+    const unsigned count = bandwidth_count(l), depth = plan_depth(l, work->depth);
+    double *copy = allocate(rounds + 1), *latency[METHOD_COUNT], *bandwidth[METHOD_COUNT];
+    uint64_t repeated[METHOD_COUNT] = {0};
+    FILE *outs[] = {stdout, csv};
+
+    for (int k = 0; k < METHOD_COUNT; k++) {
+        latency[k] = allocate((rounds + 1) * (size_t)lats);
+        bandwidth[k] = allocate(rounds + 1);
+    }
+    for (unsigned round = 0; round <= rounds; round++) {
+        for (unsigned i = 0; i < METHOD_COUNT; i++) {
+            const enum method k = (i + round) % METHOD_COUNT;
+            if (rv->opt->host) repeated[k] -= repeats(m->port);
+            move(m, rv, l, k, lats, 1, latency[k] + round * lats);
+            const double seconds = move(m, rv, l, k, count, depth, NULL);
+            bandwidth[k][round] = (double)l->bytes * count / seconds;
+            if (rv->opt->host) repeated[k] += repeats(m->port);
+        }
+        if (rv->opt->host) copy[round] = time_copies(m, l, count);
+    }
+    /* A side without a part in the last transfer must not take the CPU meanwhile. */
+    rendezvous_sync(rv, "measured");
+    for (int k = 0; k < METHOD_COUNT; k++) {
+        const size_t n = rounds * (size_t)lats;
+        const double p50 = quantile(latency[k] + lats, n, 0.5) * 1e6;
+        const double p99 = quantile(latency[k] + lats, n, 0.99) * 1e6;
+        const double mbps = quantile(bandwidth[k] + 1, rounds, 0.5) * 1e-6;
+        for (int out = 0; out < 2 && rv->opt->host; out++)
+            if (outs[out])
+                fprintf(outs[out], formats[out], method_names[k], l->block_size, l->block_num,
+                        l->stride, l->bytes, rounds * count, depth, clock, p50, p99, mbps,
+                        quantile(copy + 1, rounds, 0.5) * 1e6, repeated[k], rv->opt->sample,
+                        point < work->plan.by_size ? "message" : "block", m->mtu, m->max_sge);
+        free(latency[k]);
+        free(bandwidth[k]);
+    }
+    free(copy);
+}
+
+bool measure(const struct measured *m, struct rendezvous *rv, const struct block_work *work) {
+    const bool client = rv->opt->host != NULL;
+    /* Opened first: minutes of measuring must not end at a name that can't be written. */
+    FILE *csv = client && work->csv ? fopen(work->csv, "w") : NULL;
+    bool pass = true;
+    if (client && work->csv && !csv) die(errno, "cannot write %s", work->csv);
+    if (client)
+        printf("REGISTER bytes=%zu us=%.1f\n", m->memory->span + m->memory->contig_size,
+               m->registering * 1e6);
+    if (csv)
+        fputs(
+            "method,block_size,block_num,stride,bytes,iters,depth,clock,lat_p50_us,lat_p99_us,"
+            "bw_MBps,copy_us,repeats,sample,sweep,mtu,max_sge\n",
+            csv);
+    for (size_t i = 0; i < work->plan.count; i++) {
+        if (client && isatty(STDERR_FILENO))
+            fprintf(stderr, "\rmeasuring point %zu of %zu\r", i + 1, work->plan.count);
+        pass = verify_point(m, rv, &work->plan.point[i]) && pass;
+        measure_point(m, rv, work, i, csv);
+        pass = verify_point(m, rv, &work->plan.point[i]) && pass;
+    }
+    if (csv && fclose(csv) != 0) die(errno, "cannot write %s", work->csv);
+    return pass;
+}
