@@ -16,16 +16,15 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. Nobody lends memory. All iters messages
- * are the same, the pattern (data.h) of seed, and consist of SENDs in block order: by sgl, of
- * as many blocks each as the smaller max_sge; by each, of one block; by copy (and contig) it
- * is one SEND; auto is sgl if a block has at least path-MTU bytes, else copy. An
- * acknowledgement is a SEND of no bytes; its immediate data is the number of receives that the
- * server has used since the start, modulo 2^32. One comes after 256 receives at the latest, and
- * after the last message. The client has 16 receives for them, and never has more than 1024
- * SENDs that are not acknowledged. Barriers: ready; for each message prepared (its memory is
- * filled or poisoned, its receives are posted) and moved, but after the last one done; with
- * --bench those of measure.h.
+ * Rendezvous: for the fields of work= see blocks.h. Nobody lends memory. All iters messages are
+ * the same, the pattern (data.h) of seed, and consist of SENDs in block order: by sgl, of as many
+ * blocks each as the smaller max_sge; by each, of one block; by copy (and contig) it is one SEND;
+ * auto is sgl if a block has at least path-MTU bytes, else copy. An acknowledgement is a SEND of no
+ * bytes; its immediate data is the number of receives that the server has used since the start,
+ * modulo 2^32. One comes after 256 receives at the latest, and after the last message. The client
+ * has 16 receives for them, and never more than 1024 SENDs that are not acknowledged. Barriers:
+ * ready; for each message prepared (its memory is filled or poisoned, its receives are posted) and
+ * moved, but after the last one done; with --bench those of measure.h.
  */
 #include "blocks.h"
 #include "device.h"
@@ -58,8 +57,8 @@ struct side {
     uint64_t timeout; /* seconds */
 };
 
-/* Where a message is: in the blocks, or in a staging buffer, which is a list of one block. A
- * work request has per_wr SGEs on both sides: a SEND fills the receive that it meets. */
+/* Where a message is: in the blocks, or in a staging buffer, which is a list of one block. A work
+ * request has per_wr SGEs on both sides: a SEND fills the receive that it meets. */
 struct pieces {
     struct layout layout;
     const char *base;
@@ -69,21 +68,17 @@ struct pieces {
 
 static struct pieces pieces_of(const struct side *s, const struct layout *l, enum method method,
                                unsigned slot) {
-    struct pieces p = {.layout = {.block_size = l->bytes, .block_num = 1},
-                       .base = s->memory.contig + slot * l->bytes,
-                       .lkey = s->contig_mr->lkey,
-                       .per_wr = 1};
-    if (method == METHOD_SGL || method == METHOD_EACH)
-        p = (struct pieces){.layout = *l,
-                            .base = s->memory.blocks,
-                            .lkey = s->blocks_mr->lkey,
-                            .per_wr = method == METHOD_EACH ? 1 : s->max_sge};
+    const bool blocks = method == METHOD_SGL || method == METHOD_EACH;
+    const struct layout whole = {.block_size = l->bytes, .block_num = 1};
+    struct pieces p = {.layout = blocks ? *l : whole,
+                       .base = blocks ? s->memory.blocks : s->memory.contig + slot * l->bytes,
+                       .lkey = blocks ? s->blocks_mr->lkey : s->contig_mr->lkey,
+                       .per_wr = method == METHOD_SGL ? s->max_sge : 1};
     p.wrs = (uint32_t)((p.layout.block_num + p.per_wr - 1) / p.per_wr);
     return p;
 }
 
-/* The scatter/gather list of work request number wr of a message: an SGE for each of its
- * blocks. Returns the number of SGEs. */
+/* The list of work request number wr: an SGE for each of its blocks. Returns how many. */
 static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) {
     const size_t first = (size_t)wr * p->per_wr;
     uint32_t n = 0;
@@ -94,8 +89,8 @@ static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) 
     return (int)n;
 }
 
-/* Posts the SENDs number first to first + n - 1 of a message as one chain. The last one's
- * completion says how many are done by then. */
+/* Posts SENDs number first to first + n - 1 of a message as one chain. The last one's completion
+ * says how many are done by then. */
 static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
     struct ibv_send_wr wr[PART], *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
@@ -129,9 +124,9 @@ static void post_receives(struct side *s, const struct pieces *p, uint32_t first
     check(ibv_post_recv(s->qp, wr, &bad_wr), "ibv_post_recv");
 }
 
-/* Waits for the next completion of cq. Both sides wait for each other here. Neither polls in
- * a loop, which would take the CPU from the other one; it sleeps until the completion channel
- * has an event. (05 and 06 poll: mind that when you compare their figures.) */
+/* Waits for the next completion of cq. Both sides wait for each other here. Neither polls in a
+ * loop, which would take the CPU from the other; it sleeps until the completion channel has an
+ * event. (05 and 06 poll: mind that when you compare their figures.) */
 static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct ibv_wc *wc) {
     const double deadline = now() + (double)s->timeout;
     struct pollfd channel = {.fd = cq->channel->fd, .events = POLLIN};
@@ -149,8 +144,7 @@ static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct
         ibv_ack_cq_events(from, 1); /* ibv_destroy_cq waits until all are acknowledged */
     }
     if (n < 0) die(0, "ibv_poll_cq");
-    /* When a SEND fails, the receives are flushed. Then the SEND's completion has the reason.
-     */
+    /* When a SEND fails, the receives are flushed. The SEND's completion has the reason. */
     struct ibv_wc other = {.status = IBV_WC_SUCCESS};
     while (wc->status == IBV_WC_WR_FLUSH_ERR && ibv_poll_cq(s->qp->send_cq, 1, &other) > 0)
         if (other.status != IBV_WC_SUCCESS) die_wc(&other, "the SEND");
@@ -224,10 +218,7 @@ static void post_ahead(struct side *s, const struct layout *l, enum method metho
         if (s->expected + n > s->used + QUEUE_SIZE) return;
         post_receives(s, &p, s->next_wr, n);
         s->next_wr += n;
-        if (s->next_wr == p.wrs) {
-            s->next_message++;
-            s->next_wr = 0;
-        }
+        if (s->next_wr == p.wrs) s->next_message++, s->next_wr = 0;
     }
 }
 
@@ -235,8 +226,7 @@ static void post_ahead(struct side *s, const struct layout *l, enum method metho
 static void expect_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
                             unsigned depth) {
     struct side *s = ctx;
-    s->next_message = 0;
-    s->next_wr = 0;
+    s->next_message = s->next_wr = 0;
     post_ahead(s, l, method, smaller(count, depth), depth);
 }
 
@@ -284,8 +274,7 @@ int main(int argc, char **argv) {
     parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, a completion channel, and a completion
-     * queue for each direction. */
+    /* 2. Meet the peer; device, protection domain, completion channel, a queue for each way. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -303,8 +292,7 @@ int main(int argc, char **argv) {
     struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
     if (!recv_cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: blocks and staging buffers on both sides. The server's NIC writes its own;
-     * no other NIC has any right. */
+    /* 3. Memory: blocks and staging buffers on both sides. Only the server's own NIC writes. */
     struct side side = {.memory = memory_alloc(&work, opt.seed, client, true, true)};
     struct memory *memory = &side.memory;
     const double start = now();
@@ -345,8 +333,7 @@ int main(int argc, char **argv) {
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. The receives for acknowledgements are posted now; those
-     * for messages before each transfer. */
+    /* 6. RESET -> INIT -> RTR -> RTS. Then the receives for acknowledgements are posted. */
     qp_to_init(side.qp, &port, 0);
     qp_to_rtr(side.qp, &port, &peer, 0);
     qp_to_rts(side.qp, mine.psn, 0,
@@ -361,6 +348,8 @@ int main(int argc, char **argv) {
     /* 7. The verbs, in post_sends and post_receives; 8. verify every byte and gap. */
     const struct layout *l = &work.plan.point[work.plan.count - 1];
     const enum method method = method_for(work.method, l, peer.mtu);
+    void (*transfer)(void *, const struct layout *, enum method, unsigned, unsigned, double *) =
+        client ? send_messages : receive_messages;
     bool pass = true;
     for (uint64_t i = 0; !work.bench && i < opt.iters; i++) {
         if (i > 0) {
@@ -370,10 +359,7 @@ int main(int argc, char **argv) {
         memory_prepare(memory, l, method);
         if (!client) expect_messages(&side, l, method, 1, 1);
         rendezvous_sync(&rv, "prepared");
-        if (client)
-            send_messages(&side, l, method, 1, 1, NULL);
-        else
-            receive_messages(&side, l, method, 1, 1, NULL);
+        (*transfer)(&side, l, method, 1, 1, NULL);
     }
     if (client && !work.bench)
         printf("moved %zu blocks by method %s: %ju work requests in all\n", l->block_num,
@@ -388,7 +374,7 @@ int main(int argc, char **argv) {
         .packs = true,
         .unpacks = true,
         .expect = client ? NULL : expect_messages,
-        .transfer = client ? send_messages : receive_messages,
+        .transfer = transfer,
     };
     if (work.bench) pass = measure(&measured, &rv, &work);
     wait_until_done(&side, side.posted); /* the server's last acknowledgements */

@@ -4,15 +4,12 @@
 #include "report.h"
 
 #define DEFAULT_SIZES "4K,16K,64K,256K,1M,4M"
-
 const char *const method_names[METHOD_COUNT] = {"sgl", "copy", "each", "auto", "contig"};
 
 enum method method_for(enum method method, const struct layout *l, unsigned mtu) {
     if (method != METHOD_AUTO) return method;
     return l->block_size >= mtu ? METHOD_SGL : METHOD_COPY;
 }
-
-/* ---- the work ---- */
 
 static const char *add_point(struct plan *plan, uint64_t block_size, uint64_t bytes) {
     const uint64_t block_num = bytes / block_size ? bytes / block_size : 1;
@@ -34,8 +31,7 @@ const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t bloc
         wrong = add_point(plan, block_size, bytes);
     }
     plan->by_size = plan->count;
-    for (size_t b = 64; b <= SWEEP_BYTES && !wrong; b *= 2)
-        wrong = add_point(plan, b, SWEEP_BYTES);
+    for (size_t b = 64; b <= SWEEP_BYTES && !wrong; b *= 2) wrong = add_point(plan, b, SWEEP_BYTES);
     return wrong;
 }
 
@@ -67,22 +63,16 @@ static void format_work(const struct options *opt, char *out, size_t room) {
 
 static const char *parse_work(struct options *opt, const char *text) {
     static char method[8], sizes[128];
-    char n[4][21];
     struct block_work *w = opt->work;
     const uint64_t bytes = opt->size;
-    int end = 0;
-    sscanf(text,
-           ",block_size=%20[0-9],block_num=%20[0-9],stride=%20[0-9],method=%7[a-z],"
-           "depth=%2[0-9],sizes=%127[^ ]%n",
-           n[0], n[1], n[2], method, n[3], sizes, &end);
-    if (end == 0 || text[end] || !parse_number(n[0], 0, UINT64_MAX, &w->block_size) ||
-        !parse_number(n[1], 0, UINT64_MAX, &w->block_num) ||
-        !parse_number(n[2], 0, UINT64_MAX, &w->stride) ||
-        !parse_number(n[3], 0, MAX_DEPTH, &w->depth))
-        return "work= is malformed after timeout";
+    char again[400]; /* sscanf takes signs and blanks, but does not print them */
+    sscanf(text, ",block_size=%ju,block_num=%ju,stride=%ju,method=%7[a-z],depth=%ju,sizes=%127[^ ]",
+           &w->block_size, &w->block_num, &w->stride, method, &w->depth, sizes);
     w->method_name = method;
     w->sizes = sizes;
     w->bench = w->depth > 0;
+    format_work(opt, again, sizeof(again));
+    if (strcmp(text, again) != 0 || w->depth > MAX_DEPTH) return "work= is malformed after timeout";
     const char *wrong = settle(opt, w);
     return wrong || opt->size == bytes ? wrong : "size is not block_size * block_num";
 }
@@ -91,31 +81,27 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
     const struct option_row rows[] = {
         {'B', "block-size", "BYTES", "bytes in a block", NUMBER(w->block_size, 1, MAX_SPAN)},
         {0, "block-num", "N", "number of blocks", NUMBER(w->block_num, 1, MAX_BLOCKS)},
-        {'T', "stride", "BYTES", "from block to block (default: 2 * block size)",
-         NUMBER(w->stride, 1, MAX_SPAN)},
+        {'T', "stride", "BYTES", "default: 2 * block size", NUMBER(w->stride, 1, MAX_SPAN)},
         {'S', "seed", "N", "seed of the test data", NUMBER(opt->seed, 0, UINT64_MAX)},
         {'I', "student", "ID", "layout and seed that belong to this ID", .text = &w->student},
         {'x', "method", "NAME", "sgl (default), copy, each or auto", .text = &w->method_name},
-        {'n', "iters", "N", "messages (default: 1); with --bench rounds (11)",
-         NUMBER(opt->iters, 1, MAX_ITERS)},
+        {'n', "iters", "N", "messages (1); --bench: rounds (11)", NUMBER(opt->iters, 1, MAX_ITERS)},
         {'k', "bench", NULL, "measure all methods", NUMBER(w->bench, 1, 1)},
         {'D', "depth", "N", "messages in flight for bandwidth", NUMBER(w->depth, 1, MAX_DEPTH)},
-        {'z', "sizes", "LIST", "message sizes to measure (default: " DEFAULT_SIZES ")",
-         .text = &w->sizes},
+        {'z', "sizes", "LIST", "to measure (" DEFAULT_SIZES ")", .text = &w->sizes},
         {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
         {0},
     };
     struct layout l;
-    *w = (struct block_work){
-        .block_size = 4096, .block_num = 64, .depth = 16, .method_name = "sgl"};
+    *w =
+        (struct block_work){.block_size = 4096, .block_num = 64, .depth = 16, .method_name = "sgl"};
     opt->seed = 1;
     opt->work = w;
     opt->format_work = format_work;
     opt->parse_work = parse_work;
     parse_options(opt, rows, argc, argv);
     if (!opt->host) return;
-    if (!w->bench && (w->sizes || w->csv))
-        stop(EXIT_USAGE, 0, "--sizes and --csv need --bench");
+    if (!w->bench && (w->sizes || w->csv)) stop(EXIT_USAGE, 0, "--sizes and --csv need --bench");
     if (w->student) {
         layout_of_student(w->student, &l, &opt->seed);
         w->block_size = l.block_size, w->block_num = l.block_num, w->stride = l.stride;
@@ -123,8 +109,7 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
     if (w->stride == 0) w->stride = 2 * w->block_size;
     if (!w->sizes) w->sizes = DEFAULT_SIZES;
     if (opt->iters == 0) opt->iters = w->bench ? 11 : 1;
-    const char *wrong =
-        strlen(w->sizes) > 127 ? "--sizes: the list is too long" : settle(opt, w);
+    const char *wrong = strlen(w->sizes) > 127 ? "--sizes: the list is too long" : settle(opt, w);
     if (wrong) stop(EXIT_USAGE, 0, "%s", wrong);
 }
 
@@ -133,15 +118,12 @@ void print_layout(const struct options *opt, const struct block_work *w) {
            w->block_num, w->stride, opt->size, opt->seed);
 }
 
-/* ---- the memory ---- */
-
 struct memory memory_alloc(const struct block_work *work, uint64_t seed, bool sends,
                            bool has_blocks, bool staging) {
     struct memory m = {.sends = sends, .seed = seed};
     for (size_t i = 0; i < work->plan.count; i++) {
         const struct layout *l = &work->plan.point[i];
-        const size_t contig =
-            l->bytes * (staging && work->bench ? plan_depth(l, work->depth) : 1);
+        const size_t contig = l->bytes * (staging && work->bench ? plan_depth(l, work->depth) : 1);
         if (l->span > m.span) m.span = l->span;
         if (contig > m.contig_size) m.contig_size = contig;
         if (l->block_num > m.block_num) m.block_num = l->block_num;
@@ -157,9 +139,7 @@ void memory_free(struct memory *m) {
 }
 
 /* Is the message verified in the blocks? Else in contig. */
-static bool in_blocks(const struct memory *m) {
-    return m->blocks && m->method != METHOD_CONTIG;
-}
+static bool in_blocks(const struct memory *m) { return m->blocks && m->method != METHOD_CONTIG; }
 
 void memory_prepare(struct memory *m, const struct layout *l, enum method method) {
     m->method = method;

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What 05, 06 and 07 share: the client's work and its options, the memory of a side and what
- * must be in it. In the rendezvous line, work= goes on after timeout with these fields:
- *
+/* What 05, 06 and 07 share: the client's work and its options, the memory of a side and what must
+ * be in it. In the rendezvous line, work= goes on after timeout with these fields:
  *   ,block_size=4096,block_num=64,stride=8192,method=sgl,depth=0,sizes=none
- *
- * size is block_size * block_num. Without --bench, depth is 0 and sizes none; with it, they
- * are --depth and --sizes, and iters is --iters, rounds.
- */
+ * size is block_size * block_num. Without --bench, depth is 0 and sizes none; with it, they are
+ * --depth and --sizes, and iters is the number of rounds. */
 #pragma once
 
 #include "layout.h"
@@ -47,34 +43,29 @@ struct block_work {
     struct plan plan;
 };
 
-/* parse_options with the options of 05 to 07. *opt and *work need not be filled, but for
- * opt->sample. On the server, rendezvous_open fills *work. */
+/* parse_options with the options of 05 to 07. Of *opt and *work only opt->sample must be set. On
+ * the server, rendezvous_open fills *work. print_layout prints the LAYOUT line. */
 void parse_block_options(struct options *opt, struct block_work *work, int argc, char **argv);
-
-/* Prints the LAYOUT line. */
 void print_layout(const struct options *opt, const struct block_work *work);
 
 /* Fills plan for message sizes such as "4K,64K,1M" and a block size; strides are twice that.
  * Returns NULL, or why there is no such plan. */
 const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t block_size);
-
 /* Messages in flight: depth, or fewer if their staging buffers would exceed MAX_SPAN. */
 unsigned plan_depth(const struct layout *l, uint64_t depth);
 
-/* A side's memory, all of it guarded. A message is in its blocks, if this side has any, or
- * else at the start of contig. */
+/* A side's memory, between guards. A message is in its blocks, or else at the start of contig. */
 struct memory {
-    bool sends;   /* the messages come from this side */
-    char *blocks; /* span bytes, or NULL */
-    char *contig; /* contig_size bytes: staging buffers, or the contiguous message */
-    size_t span, contig_size;
-    size_t block_num; /* of the longest list */
+    bool sends;               /* the messages come from this side */
+    char *blocks, *contig;    /* blocks may be NULL; contig: staging buffers, or the message */
+    size_t span, contig_size; /* of these two, bytes */
+    size_t block_num;         /* of the longest list */
     uint64_t seed;
     enum method method; /* of the message that was prepared */
 };
 
-/* Allocates memory for all that work asks for: blocks if has_blocks; as contig staging
- * buffers for all messages in flight if staging, or else one message. */
+/* For all that work asks for: blocks if has_blocks; in contig one message, or if staging as many
+ * as may be in flight. */
 struct memory memory_alloc(const struct block_work *work, uint64_t seed, bool sends,
                            bool has_blocks, bool staging);
 void memory_free(struct memory *m);
@@ -82,9 +73,8 @@ void memory_free(struct memory *m);
 /* Before a message: the sender's data, and poison wherever the message has yet to come. */
 void memory_prepare(struct memory *m, const struct layout *l, enum method method);
 
-/* After it: true if message, gaps and guards are right. Otherwise says on stderr what is
- * not. memory_digest is the message's FNV-1a. */
+/* After it: true if message, gaps and guards are right, or says on stderr what is not. The digest
+ * is the message's FNV-1a. */
 bool memory_right(const struct memory *m, const struct layout *l);
 uint64_t memory_digest(const struct memory *m, const struct layout *l);
-
 static inline uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }

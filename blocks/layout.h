@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Non-contiguous data: block_num blocks of block_size bytes whose starts lie stride bytes
- * apart, like a column of a matrix. The message is their bytes, block after block, without
- * the gaps. A gap holds canaries: the poison (data.h) of the seed ~seed, byte i of the span
- * holding byte i of that poison.
- *
+/* Non-contiguous data: block_num blocks of block_size bytes whose starts lie stride bytes apart,
+ * like a column of a matrix. The message is their bytes, block after block, without the gaps. Gaps
+ * hold canaries: byte i of the span is byte i of the poison (data.h) of the seed ~seed.
  *   |<------- stride ------->|
  *   |block 0|      gap       |block 1|      gap       |block 2|
- *   |<---------------------- span ---------------------------->|
- */
+ *   |<---------------------- span ---------------------------->| */
 #pragma once
 
 #include <stdbool.h>
@@ -26,11 +22,10 @@ struct layout {
 
 /* Fills *l. Returns NULL, or why there is no such layout: a zero, a stride below the block
  * size, more than MAX_BLOCKS, a span above MAX_SPAN or above 64 bits. */
-const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num,
-                       uint64_t stride);
+const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num, uint64_t stride);
 
-/* The layout and the seed of a student: the same on every machine, different for every ID,
- * and awkward on purpose. h is the FNV-1a digest of the ID's bytes, r(k) = splitmix64(h, k):
+/* The layout and the seed of a student: the same on every machine, different for every ID, and
+ * awkward on purpose. With the FNV-1a digest h of the ID's bytes, and r(k) = splitmix64(h, k):
  *   block_size = 17 + 2 * (r(0) mod 1000)   an odd number
  *   block_num  = 33 + r(1) mod 168, and one more while it is a multiple of 30 or 32
  *   stride     = block_size + 1 + r(2) mod 999

@@ -6,8 +6,6 @@
 
 #include <unistd.h>
 
-enum { MOST_MESSAGES = 512 }; /* in a round */
-
 int measuring_ack_timeout(const struct ibv_device_attr *device, const struct options *opt) {
     int code = ACK_TIMEOUT;
     if (device->vendor_id != 0xffffff) return code;
@@ -15,17 +13,17 @@ int measuring_ack_timeout(const struct ibv_device_attr *device, const struct opt
     return code;
 }
 
-/* Some MiB, so that a round is long beside the clock's step. */
+/* Messages in a round for bandwidth: some MiB, so that it is long beside the clock's step. */
 static unsigned bandwidth_count(const struct layout *l) {
     const size_t n = ((size_t)2 << 20) / l->bytes;
-    return n < 2 ? 2 : n > MOST_MESSAGES ? MOST_MESSAGES : (unsigned)n;
+    return n < 2 ? 2 : n > 512 ? 512 : (unsigned)n;
 }
 
-/* Fewer, but not of the shortest messages: the kernel leaves the first ones after a pause to
- * a thread of its own, which takes longer, and these must stay the minority. */
+/* For latency fewer, but not of the shortest messages: the kernel leaves the first ones after a
+ * pause to a thread of its own, which takes longer, and these must stay the minority. */
 static unsigned latency_count(const struct layout *l) {
     const unsigned n = bandwidth_count(l);
-    return n == MOST_MESSAGES ? n : n < 8 ? 2 : n / 4;
+    return n == 512 ? n : n < 8 ? 2 : n / 4;
 }
 
 /* How often the port sent something again since its device came up: the sum of these
@@ -71,16 +69,14 @@ static double move(const struct measured *m, struct rendezvous *rv, const struct
     return now() - start;
 }
 
-static bool verify_point(const struct measured *m, struct rendezvous *rv,
-                         const struct layout *l) {
+static bool verify_point(const struct measured *m, struct rendezvous *rv, const struct layout *l) {
     bool pass = true;
     for (enum method method = 0; method < METHOD_COUNT; method++) {
         memory_prepare(m->memory, l, method);
         move(m, rv, l, method, 1, 1, NULL);
         rendezvous_sync(rv, "verify");
-        pass = expect(memory_right(m->memory, l), "by method %s, with blocks of %zu bytes",
-                      method_names[method], l->block_size) &&
-               pass;
+        if (!memory_right(m->memory, l))
+            pass = expect(false, "by %s, block size %zu", method_names[method], l->block_size);
     }
     return pass;
 }
@@ -119,41 +115,38 @@ static void measure_point(const struct measured *m, struct rendezvous *rv,
     const char *clock = getenv("TESTENV_CLOCK") ? getenv("TESTENV_CLOCK") : "real";
     const unsigned rounds = (unsigned)rv->opt->iters, lats = latency_count(l);
     const unsigned count = bandwidth_count(l), depth = plan_depth(l, work->depth);
-    double *copy = allocate(rounds + 1), *latency[METHOD_COUNT], *bandwidth[METHOD_COUNT];
+    const size_t n = rounds + 1; /* round 0 included; of the arrays, a method's part */
+    double *latency = allocate(METHOD_COUNT * n * lats), *bandwidth = allocate(METHOD_COUNT * n);
+    double *copy = allocate(n);
     uint64_t repeated[METHOD_COUNT] = {0};
     FILE *outs[] = {stdout, csv};
-
-    for (int k = 0; k < METHOD_COUNT; k++) {
-        latency[k] = allocate((rounds + 1) * (size_t)lats);
-        bandwidth[k] = allocate(rounds + 1);
-    }
     for (unsigned round = 0; round <= rounds; round++) {
         for (unsigned i = 0; i < METHOD_COUNT; i++) {
             const enum method k = (i + round) % METHOD_COUNT;
             if (rv->opt->host) repeated[k] -= repeats(m->port);
-            move(m, rv, l, k, lats, 1, latency[k] + round * lats);
+            move(m, rv, l, k, lats, 1, latency + (k * n + round) * lats);
             const double seconds = move(m, rv, l, k, count, depth, NULL);
-            bandwidth[k][round] = (double)l->bytes * count / seconds;
+            bandwidth[k * n + round] = (double)l->bytes * count / seconds;
             if (rv->opt->host) repeated[k] += repeats(m->port);
         }
         if (rv->opt->host) copy[round] = time_copies(m, l, count);
     }
     /* A side without a part in the last transfer must not take the CPU meanwhile. */
     rendezvous_sync(rv, "measured");
-    for (int k = 0; k < METHOD_COUNT; k++) {
-        const size_t n = rounds * (size_t)lats;
-        const double p50 = quantile(latency[k] + lats, n, 0.5) * 1e6;
-        const double p99 = quantile(latency[k] + lats, n, 0.99) * 1e6;
-        const double mbps = quantile(bandwidth[k] + 1, rounds, 0.5) * 1e-6;
+    for (size_t k = 0; k < METHOD_COUNT; k++) {
+        double *lat = latency + (k * n + 1) * lats;
+        const double p50 = quantile(lat, rounds * (size_t)lats, 0.5) * 1e6;
+        const double p99 = quantile(lat, rounds * (size_t)lats, 0.99) * 1e6;
+        const double mbps = quantile(bandwidth + k * n + 1, rounds, 0.5) * 1e-6;
         for (int out = 0; out < 2 && rv->opt->host; out++)
             if (outs[out])
                 fprintf(outs[out], formats[out], method_names[k], l->block_size, l->block_num,
                         l->stride, l->bytes, rounds * count, depth, clock, p50, p99, mbps,
                         quantile(copy + 1, rounds, 0.5) * 1e6, repeated[k], rv->opt->sample,
                         point < work->plan.by_size ? "message" : "block", m->mtu, m->max_sge);
-        free(latency[k]);
-        free(bandwidth[k]);
     }
+    free(latency);
+    free(bandwidth);
     free(copy);
 }
 
@@ -163,14 +156,12 @@ bool measure(const struct measured *m, struct rendezvous *rv, const struct block
     FILE *csv = client && work->csv ? fopen(work->csv, "w") : NULL;
     bool pass = true;
     if (client && work->csv && !csv) die(errno, "cannot write %s", work->csv);
-    if (client)
-        printf("REGISTER bytes=%zu us=%.1f\n", m->memory->span + m->memory->contig_size,
-               m->registering * 1e6);
+    const size_t registered = m->memory->span + m->memory->contig_size;
+    if (client) printf("REGISTER bytes=%zu us=%.1f\n", registered, m->registering * 1e6);
     if (csv)
-        fputs(
-            "method,block_size,block_num,stride,bytes,iters,depth,clock,lat_p50_us,lat_p99_us,"
-            "bw_MBps,copy_us,repeats,sample,sweep,mtu,max_sge\n",
-            csv);
+        fputs("method,block_size,block_num,stride,bytes,iters,depth,clock,lat_p50_us,lat_p99_us,"
+              "bw_MBps,copy_us,repeats,sample,sweep,mtu,max_sge\n",
+              csv);
     for (size_t i = 0; i < work->plan.count; i++) {
         if (client && isatty(STDERR_FILENO))
             fprintf(stderr, "\rmeasuring point %zu of %zu\r", i + 1, work->plan.count);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Measuring the methods of 05 to 07 in turn, and a contiguous transfer of the same bytes.
- * Both processes call measure() with the same plan. Between ready and done it adds these
- * barriers, for each point: for each method in the order of enum method, go, one message,
- * verify; then for rounds 0 (warm-up) to iters, for each method (from method "round mod 5"
- * on), go, messages one by one, go, messages with depth in flight; then measured; then the
- * methods with go and verify once more.
- */
+/* Measuring the methods of 05 to 07 in turn, and a contiguous transfer of the same bytes. Both
+ * processes call measure() with the same plan. Between ready and done it has these barriers, for
+ * each point: for each method in the order of enum method, go, one message, verify; then for rounds
+ * 0 (warm-up) to iters, for each method (from method "round mod 5" on), go, messages one by one,
+ * go, messages with depth in flight; then measured; then go and verify again for each method. */
 #pragma once
 
 #include "blocks.h"
