@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-enum { MAX_GIDS = 4096 };
 static const union ibv_gid ipv4_mapped = {.raw = {[10] = 0xff, 0xff}};
 
 /* The socket's own address in the form of a GID. */
@@ -44,9 +43,9 @@ static int rank_port(struct ibv_context *ctx, unsigned num, const struct options
     if (!expect(count >= 0, "warning: %s passed over: %s", name, strerror((int)-count))) return 0;
     const bool ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     int best = !ethernet || opt->gid_idx != GID_CHOOSE, newer = 0;
-    *port = (struct port){opt,      name, (uint8_t)num, attr.lid, 128u << attr.active_mtu,
-                          ethernet, 0,    {{0}}};
-    if (attr.flags & IBV_QPF_GRH_REQUIRED) port->global = true;
+    *port = (struct port){.opt = opt, .device = name, .num = (uint8_t)num, .lid = attr.lid};
+    port->mtu = 128u << attr.active_mtu;
+    port->global = ethernet || (attr.flags & IBV_QPF_GRH_REQUIRED);
     for (ssize_t i = 0; i < count; i++) {
         const int rank = gids[i].port_num == num ? rank_gid(&gids[i], local) : 0;
         newer += gids[i].port_num == num && gids[i].gid_type != IBV_GID_TYPE_ROCE_V1;
@@ -96,9 +95,9 @@ struct ibv_context *open_device(const struct options *opt, int sock, struct port
     if (opt->mtu) port->mtu = (uint32_t)opt->mtu;
     inet_ntop(AF_INET6, &port->gid, text, sizeof(text));
     printf("device %s, port %u, ", port->device, port->num);
-    printf(port->global ? "GID index %u (%s)" : "LID %u",
-           port->global ? port->gid_index : port->lid, text);
-    printf(", MTU %u\n", port->mtu);
+    if (port->global) printf("GID index %u (%s), ", port->gid_index, text);
+    if (!port->global) printf("LID %u, ", port->lid);
+    printf("MTU %u\n", port->mtu);
     if (best < 3)
         printf("(the first port that will do: none has this connection's address, %s)\n",
                inet_ntop(AF_INET6, &local, text, sizeof(text)));

@@ -3,16 +3,14 @@
 
 /* The first row fits whose text begins the message, and whose number (errno or completion status)
  * is the failure's or 0. */
-#define WC(status, hint)                                                                           \
-    { "completion", IBV_WC_##status, hint }
+#define WC(status) "completion", IBV_WC_##status
 static const struct {
     const char *begins;
     int number;
     const char *hint;
 } hints[] = {
     {"no RDMA device", 0, "'make shell' has one in a VM; 'make rxe-up' (root) adds one here"},
-    {"no ACTIVE port", 0,
-     "'rdma link': is it up, has its interface an IP address? -d, -i, -g right?"},
+    {"no ACTIVE port", 0, "'rdma link': is it up, has it an IP address? are -d, -i, -g right?"},
     {"no such GID index", 0, "'ibv_devinfo -v' lists the GIDs; without -g one is chosen"},
     {"path MTU", 0, "an interface MTU of 4200 allows 4096: ip link set IF mtu 4200"},
     {"ibv_reg_mr", ENOMEM, "registered memory counts against 'ulimit -l': raise it"},
@@ -21,8 +19,7 @@ static const struct {
     {"ibv_modify_qp to RTR", EINVAL, "leave -g out (GIDs of two kinds?); RoCE needs is_global = 1"},
     {"ibv_modify_qp to RTR", 0, "use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_post_send", EINVAL, "QP not in RTS? num_sge above max_send_sge? atomic not aligned?"},
-    {"ibv_post_send", ENOMEM,
-     "queue full: poll completions (mlx5 also: too many SGEs, not in RTS)"},
+    {"ibv_post_send", ENOMEM, "queue full: poll first (mlx5 also: too many SGEs, not in RTS)"},
     {"ibv_", EACCES, "see the permissions: ls -l /dev/infiniband; in a container: --device"},
     {"ibv_", EBUSY, "undo in reverse order: the QP before its MRs and CQs, the PD last"},
     {"cannot", EADDRINUSE, "another server uses this port: -p gives both sides another one"},
@@ -32,20 +29,21 @@ static const struct {
     {"the peer is silent", 0, "if it only needs more time, give the client --timeout"},
     {"the peer", 0, "see the peer's output"},
     {"no completion", 0, "is the peer alive, the request signalled, a receive posted?"},
-    WC(LOC_LEN_ERR, "the message is longer than its receive"),
-    WC(LOC_QP_OP_ERR, "rxe: wrong lkey, SGE out of range, receive too short, link down"),
-    WC(LOC_PROT_ERR, "an SGE is outside its region, has a wrong lkey, or no LOCAL_WRITE"),
-    WC(WR_FLUSH_ERR,
-       "see an earlier completion (rxe since 6.12 also: wrong lkey, SGE out of range)"),
-    WC(MW_BIND_ERR, "check the memory window's type, range and rights"),
-    WC(BAD_RESP_ERR, "the answer fits no request: is the peer's QPN or PSN right?"),
-    WC(LOC_ACCESS_ERR, "the receive's memory region needs IBV_ACCESS_LOCAL_WRITE"),
-    WC(REM_INV_REQ_ERR,
-       "the peer's QP refuses: access flags, max_dest_rd_atomic, alignment, length"),
-    WC(REM_ACCESS_ERR, "the peer's memory region refuses: rkey, address, length, rights"),
-    WC(REM_OP_ERR, "the peer could not do it: see its output"),
-    WC(RETRY_EXC_ERR, "no ACK: is the peer alive and in RTR? QPN, PSN, GID right? UDP 4791 open?"),
-    WC(RNR_RETRY_EXC_ERR, "no receive was posted: post them before you tell it to send"),
+    {WC(LOC_LEN_ERR), "the message is longer than its receive"},
+    {WC(LOC_QP_OP_ERR), "rxe: wrong lkey, SGE out of range, receive too short, link down"},
+    {WC(LOC_PROT_ERR), "an SGE is outside its region, has a wrong lkey, or no LOCAL_WRITE"},
+    {WC(WR_FLUSH_ERR),
+     "see an earlier completion (rxe since 6.12 also: wrong lkey, SGE out of range)"},
+    {WC(MW_BIND_ERR), "check the memory window's type, range and rights"},
+    {WC(BAD_RESP_ERR), "the answer fits no request: is the peer's QPN or PSN right?"},
+    {WC(LOC_ACCESS_ERR), "the receive's memory region needs IBV_ACCESS_LOCAL_WRITE"},
+    {WC(REM_INV_REQ_ERR),
+     "the peer's QP refuses: access flags, max_dest_rd_atomic, alignment, length"},
+    {WC(REM_ACCESS_ERR), "the peer's memory region refuses: rkey, address, length, rights"},
+    {WC(REM_OP_ERR), "the peer could not do it: see its output"},
+    {WC(RETRY_EXC_ERR),
+     "no ACK: is the peer alive and in RTR? QPN, PSN, GID right? UDP 4791 open?"},
+    {WC(RNR_RETRY_EXC_ERR), "no receive was posted: post them before you tell it to send"},
     {"completion", 0, "see ibv_poll_cq(3) for this status, dmesg, and the peer's output"},
 };
 

@@ -40,7 +40,7 @@ static const char *parse_line(const char *line, const char *sample, struct endpo
         return "the line does not begin with " VERSION;
     sscanf(line,
            VERSION S "sample=%31[^ ]" S "lid=0x%4x" S "qpn=0x%6x" S "psn=0x%6x" S "gid=%45[^ ]" S
-                     "mtu=%4u" S "addr=0x%16jx" S "rkey=0x%8x" S "len=%20ju" S "max_sge=%5u" S
+                     "mtu=%4u" S "addr=0x%16jx" S "rkey=0x%8x" S "len=%19ju" S "max_sge=%5u" S
                      "rd_atomic=%3u" S "work=%n",
            theirs, &ep->lid, &ep->qpn, &ep->psn, gid, &ep->mtu, &ep->addr, &ep->rkey, &ep->len,
            &ep->max_sge, &ep->rd_atomic, &end);
@@ -51,7 +51,7 @@ static const char *parse_line(const char *line, const char *sample, struct endpo
     *work = line + end;
     /* sscanf also takes a sign, blanks or a second 0x before a number. */
     if (end == 0 || strpbrk(line + strlen(VERSION), "+-") || strstr(line, "= ") ||
-        strstr(line, "x ") || strstr(line, "x0x") || inet_pton(AF_INET6, gid, &ep->gid) != 1 ||
+        strstr(line, "x ") || strcasestr(line, "x0x") || inet_pton(AF_INET6, gid, &ep->gid) != 1 ||
         ep->max_sge < 1 || ep->mtu < 256 || ep->mtu > 4096 || (ep->mtu & (ep->mtu - 1)) ||
         ep->rd_atomic > 255)
         return "a field is missing, malformed, out of range or out of order";
@@ -168,12 +168,14 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     const unsigned patience = opt->timeout ? (unsigned)opt->timeout : SERVER_PATIENCE;
     const double deadline = now() + patience;
     const char *wrong = opt->host ? NULL : "";
-    *rv = (struct rendezvous){.opt = opt};
-    struct ibv_device **devices = ibv_get_device_list(NULL);
-    if (!devices || !devices[0]) stop(EXIT_NO_DEVICE, devices ? 0 : errno, "no RDMA device here");
-    ibv_free_device_list(devices);
+    struct ibv_device **list = ibv_get_device_list(NULL), **one = list;
+    while (one && *one && opt->ib_dev && strcmp(ibv_get_device_name(*one), opt->ib_dev) != 0) one++;
+    const char *which = opt->ib_dev ? opt->ib_dev : "here";
+    if (!one || !*one) stop(EXIT_NO_DEVICE, list ? 0 : errno, "no RDMA device %s", which);
+    ibv_free_device_list(list);
     signal(SIGPIPE, SIG_IGN); /* a peer that has gone is an error to report */
     const int fd = open_patiently(opt);
+    *rv = (struct rendezvous){.fd = fd, .since = now(), .opt = opt};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
         if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
@@ -185,9 +187,9 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
         if (!wrong) wrong = parse_work(opt, rv->work);
         if (wrong) refuse(rv->fd, wrong, until);
     }
-    if (!opt->host && opt->verbose) printf("<- %s\n", rv->line);
-    if (!opt->host) close(fd);
-    if (opt->host) rv->fd = fd, rv->since = now();
+    if (opt->host) return;
+    if (opt->verbose) printf("<- %s\n", rv->line);
+    close(fd);
 }
 
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {

@@ -39,9 +39,10 @@ struct rendezvous {
     const char *work;
 };
 
-/* Meets the peer, or dies; exits with 77 at once if this machine has no RDMA device. A client
- * connects to opt->host, and tries for 5 s while nobody listens there. A server waits (600 s, or
- * --timeout) for a client whose line it accepts: stores it in *peer, and its work in *opt. */
+/* Meets the peer, or dies; with 77, before anybody waits, if there is no device (of --ib-dev's
+ * name). A client connects to opt->host; while nobody listens there it tries for 5 s. A server
+ * waits (600 s, or --timeout) for a client whose line it accepts: it goes to *peer, its work to
+ * *opt. */
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
 
 /* Sends *mine; a client then receives *peer. After it, peer->mtu is the smaller one of the two.

@@ -1,48 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A client that takes more than it was given. It meets a sample's server as the sample's
- * own client does, does what that one does, and then tries one access that the server
- * never allowed:
+ * A client that takes more than it was given. It meets a sample's server as the sample's own
+ * client does, does what that one does, and then tries one access more:
  *
  *   rights SAMPLE VERB AT LENGTH KEY PORT
- *     VERB    write, read, add or swap (the two atomics)
+ *     VERB    write, read, add or swap (the two atomics); or spoil: what the server allows,
+ *             with wrong data, as late as that is possible
  *     AT      +N or -N: bytes from the address that the server lent; or an address
  *     LENGTH  bytes
- *     KEY     lent; mine: of a region of this process; dead: of one that is no more; or
- *             a number
+ *     KEY     lent; mine: of a region of this process; dead: of one that is no more; or a
+ *             number
  *
- * Prints the address and rkey that were lent and how the access ended. Exit status 0: it
- * was refused, and the server found its memory as it should be.
+ * Prints the address and rkey that were lent and how the access ended. Exit status 0: it was
+ * refused, and the server found its memory right; or it spoilt the memory, and the server said
+ * so.
  */
+#include "blocks.h"
 #include "data.h"
 #include "device.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SEED = 1, ROOM = 8192 };
 
-static enum ibv_wr_opcode opcode_of(const char *verb)
-{
-    return !strcmp(verb, "write")  ? IBV_WR_RDMA_WRITE
-           : !strcmp(verb, "read") ? IBV_WR_RDMA_READ
-           : !strcmp(verb, "add")  ? IBV_WR_ATOMIC_FETCH_AND_ADD
-                                   : IBV_WR_ATOMIC_CMP_AND_SWP;
+static enum ibv_wr_opcode opcode_of(const char *verb, int number) {
+    return !strcmp(verb, "write") || (!strcmp(verb, "spoil") && number != 4) ? IBV_WR_RDMA_WRITE
+           : !strcmp(verb, "read")                                           ? IBV_WR_RDMA_READ
+           : !strcmp(verb, "add") || !strcmp(verb, "spoil") ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                                            : IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
 /* One access with this side's memory mr, and how it ended. */
 static enum ibv_wc_status access_peer(struct ibv_qp *qp, const struct ibv_mr *mr,
-                                      enum ibv_wr_opcode opcode, uint64_t addr,
-                                      uint32_t rkey, uint32_t length)
-{
-    struct ibv_sge sge = {
-        .addr = (uintptr_t)mr->addr, .length = length, .lkey = mr->lkey};
+                                      enum ibv_wr_opcode opcode, uint64_t addr, uint32_t rkey,
+                                      uint32_t length) {
+    struct ibv_sge sge = {.addr = (uintptr_t)mr->addr, .length = length, .lkey = mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge,
                              .num_sge = 1,
                              .opcode = opcode,
@@ -51,7 +46,6 @@ static enum ibv_wc_status access_peer(struct ibv_qp *qp, const struct ibv_mr *mr
     struct ibv_send_wr *bad_wr;
     struct ibv_wc wc;
     int n;
-
     if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
         wr.wr.atomic.remote_addr = addr;
         wr.wr.atomic.rkey = rkey;
@@ -59,54 +53,50 @@ static enum ibv_wc_status access_peer(struct ibv_qp *qp, const struct ibv_mr *mr
         wr.wr.atomic.swap = ~(uint64_t)(SEED + 1);
     }
     check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send");
-    while ((n = ibv_poll_cq(qp->send_cq, 1, &wc)) == 0)
-        sched_yield();
-    if (n < 0)
-        die(0, "ibv_poll_cq");
+    while ((n = ibv_poll_cq(qp->send_cq, 1, &wc)) == 0) sched_yield();
+    if (n < 0) die(0, "ibv_poll_cq");
     return wc.status;
 }
 
-int main(int argc, char **argv)
-{
-    if (argc != 7)
-        die_usage("SAMPLE VERB AT LENGTH KEY PORT");
+static void format_blocks(const struct options *opt, char *out, size_t room) {
+    (void)opt;
+    snprintf(out, room, ",block_size=4096,block_num=1,stride=4096,method=sgl,depth=0,sizes=none");
+}
+
+int main(int argc, char **argv) {
+    if (argc != 7) stop(EXIT_USAGE, 0, "SAMPLE VERB AT LENGTH KEY PORT");
     const char *sample = argv[1], *verb = argv[2], *at = argv[3], *key = argv[5];
     const uint32_t length = (uint32_t)strtoul(argv[4], NULL, 0);
     const int number = atoi(sample);
-    const bool atomic = number == 4, blocks = number >= 5;
+    const bool atomic = number == 4, blocks = number >= 5, spoil = strcmp(verb, "spoil") == 0;
     const bool lends = number != 2 && number != 7;
-    struct options opt = {.host = "127.0.0.1",
-                          .tcp_port = argv[6],
-                          .gid_idx = -1,
+    char *buf = guarded_alloc(ROOM), *other = guarded_alloc(ROOM);
+    pattern_fill(buf, ROOM, SEED); /* the message, for the servers that are written to */
+    struct options opt = {.sample = sample,
+                          .host = "127.0.0.1",
+                          .tcp_port = strtoull(argv[6], NULL, 0),
+                          .gid_idx = GID_CHOOSE,
                           .timeout = 10,
                           .size = atomic ? 8 : 4096,
                           .iters = 1,
-                          .seed = SEED,
-                          .method = "sgl",
-                          .sizes = "none"};
-
+                          .seed = number == 1 ? fnv1a(FNV_BASIS, buf, 4096) : SEED,
+                          .format_work = blocks ? format_blocks : NULL};
     report_as("rights", "client");
-    layout_set(&opt.layout, 4096, 1, 4096);
-
-    struct port port;
-    struct ibv_context *ctx = open_device(&opt, &port);
-    struct ibv_pd *pd = ibv_alloc_pd(ctx);
-    struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 1, NULL, NULL, 0) : NULL;
-    char *buf = guarded_alloc(ROOM), *other = guarded_alloc(ROOM);
-    const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    struct ibv_mr *mr = cq ? ibv_reg_mr(pd, buf, ROOM, all) : NULL;
-    struct ibv_mr *dead = mr ? ibv_reg_mr(pd, other, ROOM, all) : NULL;
-    if (!dead)
-        die(errno, "device, PD, CQ or memory region");
-    const uint32_t dead_key = dead->rkey;
-    check(ibv_dereg_mr(dead), "ibv_dereg_mr");
-    pattern_fill(buf, ROOM, SEED); /* the message, for the servers that are written to */
 
     struct rendezvous rv;
     struct endpoint peer;
-    rendezvous_open(&rv, &opt, sample, &peer);
-    choose_gid(&opt, ctx, rv.fd, &port);
+    struct port port;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 1, NULL, NULL, 0) : NULL;
+    const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                    IBV_ACCESS_REMOTE_ATOMIC;
+    struct ibv_mr *mr = cq ? ibv_reg_mr(pd, buf, ROOM, all) : NULL;
+    struct ibv_mr *dead = mr ? ibv_reg_mr(pd, other, ROOM, all) : NULL;
+    if (!dead) die(errno, "device, PD, CQ or memory region");
+    const uint32_t dead_key = dead->rkey;
+    check(ibv_dereg_mr(dead), "ibv_dereg_mr");
     struct ibv_qp_init_attr init = {
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
@@ -114,38 +104,31 @@ int main(int argc, char **argv)
         .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1},
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp)
-        die(errno, "ibv_create_qp");
-    struct endpoint mine = {
-        .lid = port.attr.lid,
-        .gid = port.gid,
-        .mtu = port.mtu,
-        .qpn = qp->qp_num,
-        .psn = random_psn(),
-        .max_sge = 1,
-        .digest = number == 1 ? fnv1a(FNV_BASIS, buf, opt.size) : 0,
-    };
+    if (!qp) die(errno, "ibv_create_qp");
+    const struct endpoint mine = {.lid = port.lid,
+                                  .qpn = qp->qp_num,
+                                  .psn = random_psn(),
+                                  .gid = port.gid,
+                                  .mtu = port.mtu,
+                                  .max_sge = 1};
     rendezvous_swap(&rv, &mine, &peer);
-    printf("lent 0x%" PRIx64 " 0x%x\n", peer.addr, peer.rkey);
+    printf("lent 0x%jx 0x%x\n", peer.addr, peer.rkey);
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 1, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
-    if (lends && blocks)
-        rendezvous_sync(&rv, "prepared");
+    if (lends && blocks) rendezvous_sync(&rv, "prepared");
 
-    /* What the sample's client does, or its like: this has to work, or that the other
-     * fails would mean nothing. */
+    /* What the sample's client does, or its like: this has to work, or that the other fails
+     * would mean nothing. */
     if (lends) {
-        enum ibv_wc_status status =
-            access_peer(qp, mr,
-                        atomic                       ? IBV_WR_ATOMIC_CMP_AND_SWP
-                        : number == 3 || number == 6 ? IBV_WR_RDMA_READ
-                                                     : IBV_WR_RDMA_WRITE,
-                        peer.addr, peer.rkey, (uint32_t)opt.size);
+        enum ibv_wc_status status = access_peer(qp, mr,
+                                                atomic ? IBV_WR_ATOMIC_CMP_AND_SWP
+                                                : number == 3 || number == 6 ? IBV_WR_RDMA_READ
+                                                                             : IBV_WR_RDMA_WRITE,
+                                                peer.addr, peer.rkey, (uint32_t)opt.size);
         if (status != IBV_WC_SUCCESS)
-            die(0, "what is allowed was refused: %s (%d)", ibv_wc_status_str(status),
-                (int)status);
+            die(0, "what is allowed was refused: %s (%d)", ibv_wc_status_str(status), (int)status);
     }
 
     poison_fill(buf, ROOM, SEED); /* were it written there, it would be seen */
@@ -158,17 +141,17 @@ int main(int argc, char **argv)
                           : !strcmp(key, "dead") ? dead_key
                                                  : (uint32_t)strtoul(key, NULL, 0);
     const enum ibv_wc_status status =
-        access_peer(qp, mr, opcode_of(verb), addr, rkey, length);
+        access_peer(qp, mr, opcode_of(verb, number), addr, rkey, length);
     printf("ended %s (%d)\n", ibv_wc_status_str(status), (int)status);
-    bool pass = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
+    bool pass = spoil ? status == IBV_WC_SUCCESS
+                      : status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
-    /* The server's own check says that nothing has changed. (02 and 07 can't go on: their
+    /* The server's own check says whether anything has changed. (02 and 07 can't go on: their
      * receives went down with the queue pair.) */
-    if (lends && blocks)
-        rendezvous_sync(&rv, "moved");
     if (lends) {
         rendezvous_sync(&rv, "done");
-        pass = rendezvous_verdict(&rv, pass);
+        const bool both = rendezvous_verdict(&rv, true);
+        pass = pass && both == !spoil;
     }
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");
     check(ibv_dereg_mr(mr), "ibv_dereg_mr");

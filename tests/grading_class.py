@@ -1,0 +1,319 @@
+"""A class of students for test_grading.py: one real hand-in from make, those of others beside it,
+and what can go wrong with one."""
+import os
+import random
+import re
+import socket
+import subprocess
+import tempfile
+
+from samples import ROOT, SAMPLES
+
+TEMPLATE = "20260001"
+GOOD = 9  # three of each lab
+PAIRS = {sample[:2]: sample for sample in SAMPLES}
+MASK = (1 << 64) - 1
+
+
+def command(*words, **more):
+    return subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, **more)
+
+
+def layout_line(student):
+    return command("grading/grade.py", "--student", student).stdout.strip()
+
+
+def bench_digest(student):
+    """Of the last message that is measured: 64 KiB of the student's pattern."""
+    seed = int(re.search("seed=([0-9]*)", layout_line(student))[1])
+    digest = 0xcbf29ce484222325
+    for n in range(8192):
+        z = (seed + (n + 1) * 0x9e3779b97f4a7c15) & MASK
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
+        z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
+        for byte in (z ^ z >> 31).to_bytes(8, "little"):
+            digest = (digest ^ byte) * 0x100000001b3 & MASK
+    return f"{digest:016x}"
+
+
+def classmates(count):
+    """Students whose blocks are as long as the template's: what was measured with one
+    student's layout is a measurement with theirs, too."""
+    found, number = [], int(TEMPLATE)
+    size = layout_line(TEMPLATE).split()[1]
+    while len(found) < count:
+        number += 1
+        h = 0xcbf29ce484222325
+        for byte in str(number).encode():
+            h = (h ^ byte) * 0x100000001b3 & MASK
+        z = (h + 0x9e3779b97f4a7c15) & MASK
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
+        z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
+        if f"block_size={17 + 2 * ((z ^ z >> 31) % 1000)}" == size:
+            found.append(str(number))
+    return found
+
+
+def jitter(match):
+    """Another run's figure: it differs by the tenth of a per cent that virtual time does."""
+    return f"{match[1]}={float(match[2]) * random.uniform(0.999, 1.001):.3f}"
+
+
+def measured_by(student, section, lab):
+    """The measurement that the template made, as this student's."""
+    sample = PAIRS[lab]
+    if lab != "05":  # the reference's figures were measured in the same way
+        with open(f"{ROOT}/grading/reference.txt", encoding="ascii") as file:
+            text = file.read()
+        bench = re.search(f"^{sample}\n((BENCH.*\n)*)", text, re.M)[1]
+        section = re.sub(r"(BENCH.*\n)+", bench, section, count=1)
+        section = section.replace("05_gather_write/gather_write",
+                                  command("bash", "-c", f"echo {sample}/*.c").stdout[:-3])
+        section = section.replace("05_gather_write", sample)
+    section = section.replace(TEMPLATE, student)
+    section = re.sub("LAYOUT.*", layout_line(student), section)
+    section = re.sub("digest=.*", "digest=" + bench_digest(student), section)
+    section = re.sub("(lat_p50_us|bw_MBps)=([0-9.]*)", jitter, section)
+    return re.sub("(lat_p99_us)=([0-9.]*)",  # never below the median
+                  lambda m: f"{m[1]}={float(m[2]) * random.uniform(1.003, 1.01):.2f}", section)
+
+
+def make_class():
+    """One real hand-in from make, and beside it the other students' pairs in one boot. Returns
+    how make ended, and the text of each student's file."""
+    random.seed(1)
+    command("make", "-s", "all", check=True)
+    others = classmates(GOOD - 1)
+    seeds = {s: re.search("seed=([0-9]*)", layout_line(s))[1] for s in others}
+    script = "".join(f"echo STUDENT {s}; grading/handin.sh inside pairs {s} {seeds[s]} 05 05_*"
+                     " || exit\n"
+                     for s in others)
+    boot = subprocess.Popen(
+        ["testenv/testenv.sh", "run", "bash", "-c", script], cwd=ROOT,
+        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "1200"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    answers = tempfile.NamedTemporaryFile("w", suffix=".txt")
+    answers.write("1. At the path MTU (交叉点)\n=== end complete\n=== answers\n")
+    answers.flush()
+    made = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={answers.name}")
+    pairs = boot.communicate()[0].split("STUDENT ")[1:]
+    assert boot.returncode == 0 and len(pairs) == len(others), "the pairs in the VM failed"
+    name = f"{ROOT}/handin-{TEMPLATE}.txt"
+    with open(name, encoding="utf-8") as file:
+        template = file.read()
+    os.remove(name)
+    measured = section(template, "measured")
+    good = {TEMPLATE: template}
+    for n, text in enumerate(pairs):
+        student, _, body = text.partition("\n")
+        lab = ["05", "06", "07"][n % 3]
+        good[student] = (
+            f"HANDIN version=1 student={student} lab={lab} sizes=4K,16K,64K,256K\n{body}"
+            f"{measured_by(student, measured, lab)}=== end complete\n")
+    return made, good
+
+
+def section(text, name):
+    return re.search(f"=== {name}\n.*?=== {name} exit [0-9]+\n", text, re.S)[0]
+
+
+def within(name, pattern, new, count=1):
+    """Spoils a hand-in: in one section, what pattern finds becomes new."""
+    def spoil(text):
+        old = section(text, name)
+        changed = re.sub(pattern, new, old, count=count, flags=re.S | re.M)
+        assert changed != old, (name, pattern)
+        return text.replace(old, changed)
+    return spoil
+
+
+def bench(method, block_size, **by):
+    """Multiplies figures of one method at one block size of the sweep."""
+    def spoil(text):
+        def scale(match):
+            line = match[0]
+            for name, factor in by.items():
+                line = re.sub(f"({name}[a-zA-Z0-9_]*)=([0-9.]+)",
+                              lambda m: f"{m[1]}={float(m[2]) * factor:.3f}", line)
+            return line
+        return re.sub(f"BENCH method={method} block_size={block_size} .*bytes=65536 .*",
+                      scale, text)
+    return spoil
+
+
+def swapped_figures(text):
+    lines = [re.search(f"BENCH method={m} block_size=64 .*", text)[0] for m in ("sgl", "each")]
+    tails = [line[line.index(" lat_p50"):] for line in lines]
+    return text.replace(tails[0], " SGL").replace(tails[1], tails[0]).replace(" SGL", tails[1])
+
+
+def relabelled(text):
+    """A run that failed at once, made to look as if it had passed."""
+    old = section(text, "07_gssr")
+    results = [f"RESULT sample=07_gssr role={r} status=PASS bytes=0 digest={'0' * 16}\n"
+               for r in ("server", "client")]
+    return text.replace(old, (
+        "=== 07_gssr\n--- server: 07_gssr/gssr\nwaiting for a client on TCP port 18515\n"
+        f"{results[0]}--- client: 07_gssr/gssr 127.0.0.1\n"
+        f"07_gssr client: ibv_create_qp: Invalid argument (22)\n  hint: less\n{results[1]}"
+        "=== 07_gssr exit 0\n"))
+
+
+BENCHED = {"measured", "figures"}
+CHOSEN = {"chosen", *BENCHED}  # what hangs on the pair of the student's own lab
+ALL = {*SAMPLES[:4], *CHOSEN, "complete", "own"}
+# Kinds of bad hand-in: what makes one of a good one, the parts that it loses (ALL: it is
+# refused; {"06"}: what hangs on that lab, of a student who chose it), and the reason.
+BAD = {
+    "digest of one side": (within("03_read", "digest=....", "digest=0bad"), {"03_read"},
+                           "the server's digest is not that of student"),
+    "digest of both": (within("02_send_recv", "digest=....", "digest=0bad", 2),
+                       {"02_send_recv"}, "the client's digest is not that of student"),
+    "failed pair": (within("05_gather_write", "status=PASS", "status=FAIL", 2),
+                    {"05"}, "the client didn't pass"),
+    "failed, relabelled": (relabelled, {"07"}, "bytes is not what student"),
+    "an error in it": (within("07_gssr", "(?=^RESULT)", "07_gssr server: wrong\n"), {"07"},
+                       "the server reports an error"),
+    "exit status": (within("04_atomic", "exit 0", "exit 1"), {"04_atomic"}, "it failed"),
+    "another's, renamed": (None, ALL, "by its first line, and not by its name"),
+    "no server": (within("02_send_recv", "--- server.*(?=--- client)", ""),
+                  {"02_send_recv"}, "the server's side is missing"),
+    "no client": (within("06_scatter_read", "--- client.*(?====)", ""),
+                  {"06"}, "the client's side is missing"),
+    "no RESULT": (within("06_scatter_read", "^RESULT.*?\n", ""), {"06"},
+                  "the server has 0 RESULT lines"),
+    "no section": (lambda t: t.replace(section(t, "01_hello_write"), ""),
+                   {"01_hello_write"}, "it is missing"),
+    "section twice": (lambda t: t.replace("=== 04", section(t, "03_read") + "=== 04", 1),
+                      {"03_read"}, "it is there twice"),
+    "unknown section": (lambda t: t.replace("=== 04_atomic\n", "=== 99_all\n=== 04_atomic\n"),
+                        {"complete"}, "no section is called so"),
+    "cut off": (lambda t: t[:t.index("BENCH method=auto block_size=512")],
+                {*BENCHED, "complete"}, "it is cut off"),
+    "no last line": (lambda t: t[:t.rindex("=== end")], {"complete"}, "the last line isn't"),
+    "interrupted": (lambda t: t.replace("=== end complete", "=== end interrupted"),
+                    {"complete"}, "the last line isn't"),
+    "another seed": (within("06_scatter_read", "seed=[0-9]*", "seed=1", 2),
+                     {"06"}, "seed is not what student"),
+    "another layout": (within("06_scatter_read", "block_num=[0-9]*", "block_num=64"),
+                       {"06"}, "block_num is not what student"),
+    "no layout": (within("07_gssr", "LAYOUT.*?\n", ""), {"07"}, "has 0 LAYOUT lines"),
+    "two RESULTs": (within("02_send_recv", "(RESULT .*?)PASS(.*?\n)", r"\1FAIL\2\1PASS\2"),
+                    {"02_send_recv"}, "has 2 RESULT lines"),
+    "more after RESULT": (within("04_atomic", "(?=--- client)", "really\n"), {"04_atomic"},
+                          "says something after its RESULT"),
+    "a server too many": (within("03_read", "(?=RESULT)", "--- server: 03_read/read\n"),
+                          {"03_read"}, "there are 3 sides"),
+    "swapped roles": (within("03_read", "role=server", "role=client"), {"03_read"},
+                      "result is of another role"),
+    "escape codes": (within("01_hello_write", "waiting", "\x1b[2J\x1b]0;gone\x07waiting"),
+                     {"01_hello_write"}, "a program prints no byte 0x1b"),
+    "Latin-1": (lambda t: within("04_atomic", "wait", "w\xe4it")(t).encode("latin-1", "replace"),
+                {"04_atomic"}, "a program prints no byte 0xe4"),
+    "huge number": (within("06_scatter_read", "stride=[0-9]*", "stride=" + "9" * 22),
+                    {"06"}, "stride= is missing, double or no number"),
+    "zero bytes": (lambda t: t.replace("=== 05", "\0=== 05", 1), ALL, "it holds zero bytes"),
+    "binary": (lambda t: random.randbytes(20000), ALL, "first line is not that of a hand-in"),
+    "zero bytes in UTF-16": (lambda t: t.replace("=== 05", "\0=== 05", 1).encode("utf-16"), ALL,
+                             "it holds zero bytes"),
+    "UTF-16 without a mark": (lambda t: t.encode("utf-16-le"), ALL, "first line is not that of"),
+    "2 MiB": (lambda t: t + "x" * (2 << 20), ALL, "it is larger than 1024 KiB"),
+    "a million lines": (lambda t: t + "\n" * 1000000, ALL, "more than 50000 lines"),
+    "empty": (lambda t: "", ALL, "first line is not that of a hand-in"),
+    "no ID": (lambda t: t.replace("student=", "student=\x1b[31m", 1), ALL, "names no student"),
+    "lab 09": (lambda t: re.sub("lab=0.", "lab=09", t, count=1), ALL, "doesn't say lab="),
+    "another lab": (lambda t: re.sub("lab=0.", "lab=06", t, count=1), BENCHED,
+                    "result is of another sample"),
+    "bandwidth": (bench("sgl", 4096, bw=3), {"figures"}, "latency and bandwidth don't agree"),
+    "a faster method": (bench("sgl", 2048, lat=.5, bw=2), {"figures"},
+                        "faster than the same bytes in one piece"),
+    "a slower method": (bench("copy", 1024, lat=1.5, bw=1 / 1.5), {"figures"},
+                        "times as long as in one piece; this should be about 1"),
+    "a faster point": (bench("[a-z]*", 256, lat=.4, bw=2.5), {"figures"},
+                       "the bytes of block size 64 took"),
+    "swapped methods": (swapped_figures, {"figures"}, "this should be about"),
+    "percentiles": (bench("each", 512, lat_p99=.5), {"figures"},
+                    "the median is above the 99th percentile"),
+    "a point missing": (lambda t: re.sub("BENCH method=copy block_size=128 .*\n", "", t),
+                        BENCHED, "no BENCH line of copy, block size 128"),
+    "a point twice": (lambda t: re.sub("(BENCH method=copy block_size=128 .*\n)", r"\1\1", t),
+                      BENCHED, "nobody asked for this point"),
+    "no figure": (lambda t: re.sub("(sgl block_size=64 .*)p50_us=[0-9.]*", r"\1p50_us=nan", t),
+                  BENCHED, "a figure is missing, or isn't one"),
+    "another clock": (lambda t: re.sub("(=sgl block_size=512 .*clock=)virtual", r"\1real", t),
+                      {"figures"}, "another clock than the other methods'"),
+    "symbolic link": ("symlink", ALL, "it is no regular file"),
+    "FIFO": ("fifo", ALL, "it is no regular file"),
+    "socket": ("socket", ALL, "it is no regular file"),
+    "folder": ("mkdir", ALL, "it is no regular file"),
+}
+
+
+def above(text):
+    return lambda t: text + t
+
+
+def inside(name, line):
+    """Between the lines of a section: behind the first that the server prints."""
+    return within(name, "(?<=18515\n)", line)
+
+
+MORE = "make handin didn't write 1 of its lines"
+# What happens to honest people's files: what makes one of a good one, and what is remarked. It
+# costs nothing.
+ODD = {
+    "Windows": (lambda t: t.replace("\n", "\r\n"), "carriage returns"),
+    "classic Mac": (lambda t: t.replace("\n", "\r"), "carriage returns"),
+    "Notepad": (lambda t: "\ufeff" + t.replace("\n", "\r\n"), "a byte order mark, carriage returns"),
+    "PowerShell": (lambda t: t.replace("\n", "\r\n").encode("utf-16"), "UTF-16, carriage returns"),
+    "UTF-16, big end first": (lambda t: b"\xfe\xff" + t.encode("utf-16-be"), "UTF-16"),
+    "blank lines": (lambda t: t.replace("\n", "\n\n"), "blank lines"),
+    "blanks behind": (lambda t: t.replace("\n", " \t\n"), "tabs, blanks around its lines"),
+    "indented": (lambda t: "    " + t.replace("\n", "\n    "), "blanks around its lines"),
+    "tabs": (lambda t: re.sub("(?m)^(RESULT|LAYOUT|BENCH|HANDIN|===).*",
+                              lambda m: m[0].replace(" ", "\t"), t), "has tabs"),
+    "a name above": (above("张三, 20260001\n\n"), r"1 of its lines.* line 1: \?\?, 20260001"),
+    "a title above": (above("=== homework of HANDIN ===\nHANDIN in time\n"), "2 of its lines"),
+    "a comment below": (lambda t: t + "\n# made on the lab's machine\n", MORE),
+    "a banner": (lambda t: t.replace("=== 04", "Welcome!\n=== 04", 1), MORE + ".*: Welcome!"),
+    "a banner above all": (lambda t: t.replace("ENV", "Welcome!\nENV", 1), MORE),
+    "a warning": (inside("05_gather_write", "libibverbs: Warning: no driver\n"), MORE),
+    "progress": (within("measured", "(?=BENCH)", "\rpoint 1\r\rpoint 2\r", 99), "150 of its lines"),
+    "extra output": (inside("measured", "RESULT so far: good\nLAYOUT fits\nBENCHMARK of=me\n"),
+                     "1 of its lines.*: BENCHMARK"),
+    "a heading": (inside("07_gssr", "=== my own program ===\n"), MORE),
+    "another heading": (inside("01_hello_write", "=== 12 ===\n=== 12 exit 1\n"), "2 of its lines"),
+    "a diff": (inside("06_scatter_read", "--- a/x.c\n+++ b/x.c\n--- server of mine\n"),
+               "3 of its lines"),
+    "Chinese output": (inside("05_gather_write", "完成 ✓\n"), MORE + r".*: \?\? \?"),
+    "no last end of line": (lambda t: t[:-1], None),
+    "more fields": (lambda t: re.sub("(?m)^(RESULT|LAYOUT|BENCH|HANDIN).*", r"\g<0> more=1 x", t),
+                    None),
+    "older BENCH lines": (lambda t: re.sub(" copy_us=[0-9.]*", "", t), None),
+    "two hosts": (within("02_send_recv", "--- (server|client):", r"--- \1 on 10.0.1.1:", 2), None),
+}
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes)
+                   else content.encode("utf-8", "surrogateescape"))
+
+
+def special(path, kind):
+    """Something in the folder that is no file."""
+    if kind == "symlink":
+        os.symlink(f"{ROOT}/README.md", path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "mkdir":
+        os.mkdir(path)
+    else:
+        here = os.getcwd()
+        os.chdir(os.path.dirname(path))  # a socket's path must be short
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(os.path.basename(path))
+        os.chdir(here)
+
+

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Preloaded into a sample, makes the device look like another one, as HV_DEVICE says:
+ *   no-atomics    its atomic_cap is ATOMIC_NONE
+ *   roce-v1       all its GIDs are of RoCE v1
+ *   slow          a protection domain takes it 3 s
+ *   broken        the first device, rxe0, can't be opened
+ *   sges:A:B:C    it names max_sge A and max_sge_rd B, and refuses a queue pair with more
+ *                 than C SGEs in a work request, with ENOMEM if there is an ":m" behind,
+ *                 else EINVAL
+ * No such devices can be had as Soft-RoCE.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *wanted(void) { return getenv("HV_DEVICE") ? getenv("HV_DEVICE") : ""; }
+
+/* max_sge, max_sge_rd, and what a queue pair can have; false: as the device has them. */
+static int sges(int *max_sge, int *max_sge_rd, unsigned *most) {
+    return sscanf(wanted(), "sges:%d:%d:%u", max_sge, max_sge_rd, most) == 3;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
+    int (*real)(struct ibv_context *, struct ibv_device_attr *), max_sge, max_sge_rd;
+    unsigned most;
+    *(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
+    const int ret = real(context, attr);
+    if (strcmp(wanted(), "no-atomics") == 0) attr->atomic_cap = IBV_ATOMIC_NONE;
+    if (sges(&max_sge, &max_sge_rd, &most)) {
+        attr->max_sge = max_sge;
+        attr->max_sge_rd = max_sge_rd;
+    }
+    return ret;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device) {
+    struct ibv_context *(*real)(struct ibv_device *);
+    if (strcmp(wanted(), "broken") == 0 && strcmp(ibv_get_device_name(device), "rxe0") == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "ibv_open_device");
+    return real(device);
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
+    struct ibv_pd *(*real)(struct ibv_context *);
+    if (strcmp(wanted(), "slow") == 0) sleep(3);
+    *(void **)&real = dlvsym(RTLD_NEXT, "ibv_alloc_pd", "IBVERBS_1.1");
+    return real(context);
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+                             uint32_t flags, size_t size) {
+    ssize_t (*real)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
+    *(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_table");
+    const ssize_t count = real(context, entries, max, flags, size);
+    for (ssize_t i = 0; i < count && strcmp(wanted(), "roce-v1") == 0; i++)
+        entries[i].gid_type = IBV_GID_TYPE_ROCE_V1;
+    return count;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
+    struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *);
+    int max_sge, max_sge_rd;
+    unsigned most;
+    if (sges(&max_sge, &max_sge_rd, &most) &&
+        (init->cap.max_send_sge > most || init->cap.max_recv_sge > most)) {
+        errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
+        return NULL;
+    }
+    *(void **)&real = dlvsym(RTLD_NEXT, "ibv_create_qp", "IBVERBS_1.1");
+    return real(pd, init);
+}
