@@ -4,8 +4,7 @@
  * receives it as one contiguous piece, by RDMA WRITE. The client's NIC gathers the blocks
  * (sgl), or the CPU packs them first (copy), or each block is a WRITE of its own (each).
  *
- *   gcc -I../common -I../blocks -o gather_write gather_write.c ../{blocks,common}/[a-z]*.c
- * -libverbs
+ *   gcc -I../{common,blocks} -o gather_write gather_write.c ../{common,blocks}/[a-z]*.c -libverbs
  *   ./gather_write               in one terminal: the server
  *   ./gather_write 127.0.0.1     in another: the client; the server's address
  *

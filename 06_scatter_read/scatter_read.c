@@ -4,8 +4,7 @@
  * RDMA READ into blocks with gaps between them. The client's NIC scatters what comes back
  * (sgl), or the CPU unpacks it (copy), or each block is a READ of its own (each).
  *
- *   gcc -I../common -I../blocks -o scatter_read scatter_read.c ../{blocks,common}/[a-z]*.c
- * -libverbs
+ *   gcc -I../{common,blocks} -o scatter_read scatter_read.c ../{common,blocks}/[a-z]*.c -libverbs
  *   ./scatter_read               in one terminal: the server
  *   ./scatter_read 127.0.0.1     in another: the client; the server's address
  *

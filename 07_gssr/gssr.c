@@ -5,7 +5,7 @@
  * block is a SEND of its own (each). A message has arrived when the server has it in its
  * blocks; it says so with an empty SEND, an acknowledgement.
  *
- *   gcc -I../common -I../blocks -o gssr gssr.c ../{blocks,common}/[a-z]*.c -libverbs
+ *   gcc -I../{common,blocks} -o gssr gssr.c ../{common,blocks}/[a-z]*.c -libverbs
  *   ./gssr               in one terminal: the server
  *   ./gssr 127.0.0.1     in another: the client; the server's address
  *

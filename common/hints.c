@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "report.h"
 
-/* The first row fits whose text begins the message, and whose number (errno or completion status)
- * is the failure's or 0. */
+/* The first row applies that begins the message and has its number (errno, status) or 0. */
 #define WC(status) "completion", IBV_WC_##status
 static const struct {
     const char *begins;
@@ -25,6 +24,7 @@ static const struct {
     {"cannot", EADDRINUSE, "another server uses this port: -p gives both sides another one"},
     {"ibv_", 0, "see its manual page; does the device still exist ('rdma link', dmesg)?"},
     {"cannot connect", 0, "start the server first; are HOST, -p and the firewall right?"},
+    {"no client came", 0, "start the client; are its HOST, -p and the firewall right?"},
     {"the server refused", 0, "start the same sample, same version, on both sides"},
     {"the peer is silent", 0, "if it only needs more time, give the client --timeout"},
     {"the peer", 0, "see the peer's output"},

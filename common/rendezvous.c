@@ -86,14 +86,15 @@ static bool readable(int fd, double deadline) {
  * Returns NULL, or what went wrong. */
 static const char *read_line(int fd, double deadline, char line[LINE_SIZE]) {
     for (int i = 0; i < LINE_SIZE; i++) {
-        if (!readable(fd, deadline)) return "is silent";
-        if (recv(fd, line + i, 1, 0) != 1) return "closed the connection";
+        if (!readable(fd, deadline)) return "the peer is silent";
+        if (recv(fd, line + i, 1, 0) != 1) return "the peer closed the connection";
         const bool end = line[i] == '\n';
         if (end) line[i] = '\0';
         if (end) return NULL;
-        if (line[i] < ' ' || line[i] > '~') return "sent bytes that are no printable ASCII";
+        if (line[i] < ' ' || line[i] > '~')
+            return "the peer sent bytes that are not printable ASCII";
     }
-    return "sent a line of more than 1024 bytes";
+    return "the peer sent a line of more than 1024 bytes";
 }
 
 static void send_line(struct rendezvous *rv, const char *line) {
@@ -104,7 +105,7 @@ static void send_line(struct rendezvous *rv, const char *line) {
 
 static const char *receive_line(struct rendezvous *rv, const char *expected) {
     const char *wrong = read_line(rv->fd, now() + (double)rv->opt->timeout, rv->line);
-    if (wrong) die(0, "the peer %s: no '%s' from it", wrong, expected);
+    if (wrong) die(0, "%s: no '%s' from it", wrong, expected);
     if (rv->opt->verbose) printf("<- %s\n", rv->line);
     return rv->line;
 }
@@ -193,7 +194,6 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
 }
 
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
-    static const union ibv_gid none;
     const struct options *opt = rv->opt;
     char gid[INET6_ADDRSTRLEN], work[LINE_SIZE], line[2 * LINE_SIZE];
     const char *wrong = NULL;
@@ -216,7 +216,7 @@ void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
         wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
         if (!wrong && strcmp(rv->work, work) != 0) wrong = "work= is not this side's";
     }
-    if (!wrong && !memcmp(&mine->gid, &none, 16) != !memcmp(&peer->gid, &none, 16))
+    if (!wrong && !mine->gid.global.interface_id != !peer->gid.global.interface_id)
         wrong = "only one side has a GID";
     if (wrong && !opt->host) refuse(rv->fd, wrong, now() + 1);
     if (wrong) die(0, "the peer sent a wrong line: %s", wrong);

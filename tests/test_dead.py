@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """A side that dies or hangs, at every step: the other ends in time and says at which step.
 
 A TCP proxy stands between client and server. It reads the lines that they exchange
@@ -13,16 +14,16 @@ import socket
 import subprocess
 import time
 
+from pairs import PairTest, ports
 from samples import SAMPLES, end, main, start
-from test_pairs import PairTest, ports
 
-TIMEOUT = 8  # -t of both sides; longer than all retries of a request take
+TIMEOUT = 8  # --timeout of both sides; longer than all retries of a request take
 # The line of the victim's at which it is caught, and whether that line still gets through
 # to the peer; during: a second after the verb has begun. Then the samples to try: where
 # the verb has a part, all (but 01 has one message only), else one of each kind.
 KINDS = ("02_send_recv", "03_read", "05_gather_write")
 STEPS = {
-    "swap": ("hello-verbs/1", False, KINDS),
+    "swap": ("hello-verbs/2", False, KINDS),
     "ready": ("sync ready", False, KINDS),
     "verb": ("sync ready", True, SAMPLES),
     "during": (None, True, SAMPLES[1:]),
@@ -36,23 +37,22 @@ ONE_SIDED = ("03_read", "04_atomic")  # and no line from one message to the next
 
 def reasons(sample, step, victim, sent):
     """What the survivor may say: patterns, of which one has to match."""
-    line = {"swap": "endpoint", "done": "sync done", "verdict": "verdict"}.get(step, "sync ready")
+    line = {"swap": "line", "done": "sync done", "verdict": "verdict"}.get(step, "sync ready")
     if step == "swap" and victim == "client":
         return [f"no client came in {TIMEOUT} s"]  # to the server it never was one
     lines = [line]
     said = []
     if step in ("verb", "during"):
-        lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved"]
+        lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved", "sync done"]
         if sample in ("02_send_recv", "07_gssr"):  # it waits for a message of the victim's
             said.append(fr"no completion of [\w ,-]+ in {TIMEOUT} s")
-    # A server that only lends its memory says "done" while the client's READ is under way.
-    early = (sample, step, victim) == ("03_read", "done", "server")
+    # A server that only lends its memory says "done" while the client's requests are under way.
+    early = (step, victim) == ("done", "server") and sample != "02_send_recv"
     if sent == signal.SIGKILL and (early or step in ("verb", "during")):  # its NIC is gone
         said.append(r"completion of [\w ,-]+: transport retry counter exceeded \(status 12\)")
     for line in lines:
-        said.append(f"the peer is silent: no '{line}' from it in {TIMEOUT} s"
-                    if sent == signal.SIGSTOP else
-                    f"the peer closed the connection before (its|this side's) '{line}'")
+        said.append(f"the peer is silent: no '{line}' from it" if sent == signal.SIGSTOP else
+                    f"the peer closed the connection(: no| before this side's) '{line}'")
     return said
 
 
@@ -74,12 +74,12 @@ class Relay:
         self.catch, self.passes, _ = STEPS[step]
         self.victim, self.sent = victim, sent
         self.seen = []
-        args = ["-t", str(TIMEOUT)]
+        args = ["--timeout", str(TIMEOUT)]
         if step == "during":
             args += ["-n", "1000000"]
         self.port = next(ports)
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.side = {"server": start(sample, "-p", str(self.port), "-t", str(TIMEOUT)),
+            self.side = {"server": start(sample, "-p", str(self.port), "--timeout", str(TIMEOUT)),
                          "client": start(sample, "-p", str(listener.getsockname()[1]), *args,
                                          "127.0.0.1")}
             self.link = {"client": listener.accept()[0]}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """make doctor: each problem that it knows, provoked in the VM; where its fix is a command,
 that command is run as it stands there, and has to help."""
 import os
@@ -7,8 +8,8 @@ import resource
 import subprocess
 import unittest
 
+from pairs import IN_VM
 from samples import ROOT, end, main, start, wait_for_listener
-from test_pairs import IN_VM
 
 DOCTOR = os.path.join(ROOT, "testenv", "doctor.sh")
 
@@ -55,7 +56,7 @@ class Doctor(unittest.TestCase):
         self.assertRegex(out, r"versions +libibverbs [\d.]+.*, gcc \d+\.\d+.*, qemu \d+\.\d+")
         self.assertRegex(out, "kvm +no /dev/kvm")
         chosen = re.search(r"(?m)^ +GID (\d+) +(\S+) .*<- the samples take this one$", out)
-        server = start("03_read", "-t", "20")
+        server = start("03_read", "--timeout", "20")
         wait_for_listener(18515, server)
         client = end(start("03_read", "127.0.0.1"))
         self.assertEqual(end(server).status, 0)
@@ -64,7 +65,7 @@ class Doctor(unittest.TestCase):
     def test_several_things_at_once(self):
         """Each by itself: a larger MTU, which is no problem, headers that are missing, a
         server left running, a /dev/kvm that nothing drives."""
-        server = start("03_read", "-t", "100")
+        server = start("03_read", "--timeout", "100")
         wait_for_listener(18515, server)
         sh("ip link set dummy0 mtu 4200; mknod /dev/kvm c 10 232; "
            "mount -t tmpfs none /usr/include/infiniband")

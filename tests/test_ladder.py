@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Which packets each sample is made of: test_wire.py has left the captures, see CAPTURES
 there, in results/wire; tshark decodes them."""
 import os
@@ -7,11 +8,11 @@ import subprocess
 import sys
 import unittest
 
+from pairs import pattern
 from samples import ROOT, main
 
 sys.path.insert(0, os.path.join(ROOT, "testenv"))
 from ladder import packets  # noqa: E402
-from test_pairs import pattern  # noqa: E402
 
 CLIENT, SERVER = "10.0.1.2", "10.0.1.1"
 MTU = 1024

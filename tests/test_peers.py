@@ -71,7 +71,7 @@ class BadPeers(PairTest):
     def test_client_meets_a_server_that_is_none(self):
         for data, reason in (
             (b"HTTP/1.1 400 Bad Request\n\r\n", "does not begin with hello-verbs/2"),
-            (b"\x00\xff\x1b[31m\n", "the peer sent bytes that are no printable ASCII"),
+            (b"\x00\xff\x1b[31m\n", "the peer sent bytes that are not printable ASCII"),
             (b"A" * 5000, "line of more than 1024 bytes"),
             (GOOD_LINE[:100], "the peer is silent: no 'line' from it"),
             (b"", "the peer is silent: no 'line' from it"),
@@ -80,7 +80,7 @@ class BadPeers(PairTest):
             (GOOD_LINE.replace(b"qpn=0x000011", b"qpn=17 qpn=17"), "field is missing, malformed"),
             (GOOD_LINE.replace(b"::ffff:10.0.0.1", b"::"), "only one side has a GID"),
             (b"hello-verbs/2 error=no red\n", "the server refused: no red\n"),
-            (b"hello-verbs/2 error=no \x1b[31mred\n", "no printable ASCII"),
+            (b"hello-verbs/2 error=no \x1b[31mred\n", "not printable ASCII"),
             (SERVER_LINE, "the peer is silent: no 'sync ready'"),
             (SERVER_LINE + b"sync go\n", "the peer sent 'sync go' instead of 'sync ready'"),
         ):
@@ -136,10 +136,10 @@ class BadPeers(PairTest):
         port = next(ports)
         server = start("03_read", "-p", str(port), "--timeout", "60")
         for data, reason in (
-            (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"no printable ASCII"),
+            (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"not printable ASCII"),
             (b"GET / HTTP/1.1\n", b"does not begin with hello-verbs/2"),
             (b"\n", b"does not begin with hello-verbs/2"),
-            (b"\x00" * 200 + b"\n", b"no printable ASCII"),
+            (b"\x00" * 200 + b"\n", b"not printable ASCII"),
             (b"A" * 100000, b"more than 1024 bytes"),
             (GOOD_LINE.replace(b"size=4096", b"size=99999999999"), b"more than the limits"),
             (GOOD_LINE.replace(b"verbs/2", b"verbs/1"), b"does not begin with hello-verbs/2"),
@@ -155,7 +155,7 @@ class BadPeers(PairTest):
         self.connect(port).close()
         client = run("03_read", "-p", str(port), "127.0.0.1")
         server = end(server)
-        self.assertIn("refused a client: closed the connection\n", server.err)
+        self.assertIn("refused a client: the peer closed the connection\n", server.err)
         server.err = ""
         self.both_pass("03_read", server, client)
 
@@ -166,7 +166,7 @@ class BadPeers(PairTest):
             with self.connect(port) as mute:
                 mute.sendall(data)
                 began = time.monotonic()
-                self.assertEqual(self.answer(mute), b"hello-verbs/2 error=is silent\n")
+                self.assertEqual(self.answer(mute), b"hello-verbs/2 error=the peer is silent\n")
                 self.assertTrue(1.9 < time.monotonic() - began < 3.5)
         mute = self.connect(port)
         slow = self.connect(port)
@@ -187,7 +187,7 @@ class BadPeers(PairTest):
             **os.environ, "LD_PRELOAD": OTHER_DEVICE, "HV_DEVICE": "slow",
             "ASAN_OPTIONS": "verify_asan_link_order=0"})
         client, server = end(client), end(server)
-        self.assertIn("refused a client: is silent", server.err)
+        self.assertIn("refused a client: the peer is silent", server.err)
         server.err = ""
         self.both_pass("03_read", server, client)
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Every sample between two hosts: over a good wire, a bad one, and one that is cut.
 
 Runs in one of the two VMs of TESTENV_HOSTS=2. Where the wire is bad the rendezvous
@@ -10,8 +11,8 @@ import subprocess
 import time
 import unittest
 
+from pairs import PairTest, ports
 from samples import ROOT, SAMPLES, end, main, path, start
-from test_pairs import PairTest, ports
 
 THERE = (os.path.join(ROOT, "testenv", "there.sh"),)
 WIRE, CONTROL = "10.0.1.1", "10.0.2.1"
@@ -197,10 +198,11 @@ class Bad(WireTest):
     def test_all_of_it(self):
         self.over("delay 10ms 2ms loss 1% duplicate 2%", 20, "dropped")
 
+
 class Cut(WireTest):
     """Nothing gets through any more. The one whose request is under way is told so by its
     NIC; the other by TCP or, where that is cut too, by its clock."""
-    TIMEOUT = 10  # -t of both: longer than all retries take, and the start of seven
+    TIMEOUT = 10  # --timeout of both: longer than all retries take, and the start of seven
     runs = 0
 
     @classmethod
@@ -221,8 +223,8 @@ class Cut(WireTest):
                         # without an interface there is no way to the peer
                         r"|completion of [\w ,-]+: local QP operation error \(status 2\)"
                         fr"|no completion of [\w ,-]+ in {self.TIMEOUT} s"
-                        fr"|the peer is silent: no 'sync [a-z]+' from it in {self.TIMEOUT} s"
-                        "|the peer closed the connection before (its|this side's) 'sync [a-z]+'")
+                        "|the peer is silent: no 'sync [a-z]+' from it"
+                        "|the peer closed the connection(: no| before this side's) 'sync [a-z]+'")
                 if by_nic:
                     self.assertIn("retry counter exceeded", server.err + client.err)
                 Cut.runs += 1
@@ -231,14 +233,14 @@ class Cut(WireTest):
     def long_runs(self, address):
         """Under way for 2 s. 01 has one message only."""
         pairs = self.start_all(address, {
-            sample: ("-t", str(self.TIMEOUT), "-n", "1000000") for sample in SAMPLES[1:]})
+            sample: ("--timeout", str(self.TIMEOUT), "-n", "1000000") for sample in SAMPLES[1:]})
         time.sleep(2)
         return pairs
 
     def test_before_the_verb(self):
         self.spoil("loss 100%")
         self.both_end(self.start_all(CONTROL, {
-            sample: ("-t", str(self.TIMEOUT)) for sample in SAMPLES}))
+            sample: ("--timeout", str(self.TIMEOUT)) for sample in SAMPLES}))
 
     def test_in_the_middle(self):
         pairs = self.long_runs(CONTROL)
