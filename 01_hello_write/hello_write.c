@@ -9,7 +9,7 @@
  *
  * The client prints, and the server much the same (MTU and addresses vary):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
- *   (no port has this connection's address, ::ffff:127.0.0.1: took the first that will do)
+ *   (no port has this connection's address, ::ffff:127.0.0.1: the first usable one is taken)
  *   wrote "hello verbs" to the server's address 0x..., rkey 0x...
  *   RESULT sample=01_hello_write role=client status=PASS bytes=11 digest=a59563b74b836add
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Measures 05 to 07 where the device is, one after the other: results/SAMPLE.csv, and
 # results/SAMPLE.txt with all that the two sides print. Arguments go to the clients.
 set -u

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Our contiguous transfers beside perftest's, in the same boot: same size, depth, path MTU
 # GID and device, medians of three runs in turn. Prints both and the ratio, ours to
 # perftest's.
@@ -39,7 +40,7 @@ compare() {
 			count=$((size == 4096 ? 256 : size == 65536 ? 64 : depth))
 			# the message sweep comes first, and one of its sizes is in the other too
 			grep "^BENCH method=contig .*bytes=$size " /tmp/ours | head -n 1 |
-				sed 's/.*lat_p50_us=\([^ ]*\) .*bw_MBps=\(.*\)/\1 \2/' >>/tmp/ours.$size
+				sed 's/.*lat_p50_us=\([^ ]*\) .*bw_MBps=\([^ ]*\).*/\1 \2/' >>/tmp/ours.$size
 			perftest "ib_${verb}_bw" "$size" "$count" -t "$depth" -Q 1 -N \
 				--use_old_post_send "$@" | awk '{print $4}' >>/tmp/theirs.$size
 		done

@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # Two panels that share the axis: bandwidth above, speed-up of zero-copy below. plot.sh
-# sets csv, sample, crossover and note.
+# sets csv (columns: model.py), sample, crossover and note.
 set datafile separator ','
 set grid
 set logscale x 2
@@ -7,20 +8,20 @@ set format x '%.0b%B'
 set lmargin 11
 set rmargin 17
 set key outside right top
-rows(sweep, method) = "< awk -F, '$3 == \"".sweep."\" && $4 == \"".method."\"' ".csv
+rows(sweep, method) = "< awk -F, '$15 == \"".sweep."\" && $1 == \"".method."\"' ".csv
 
 do for [kind in 'svg png'] {
     do for [sweep in 'message block'] {
         if (kind eq 'svg') { set terminal svg size 900,800 font 'sans,13' background 'white' }
         if (kind eq 'png') { set terminal pngcairo size 900,800 font 'sans,11' }
         set output 'results/'.sample.'-'.sweep.'.'.kind
-        x = sweep eq 'message' ? 8 : 5
+        x = sweep eq 'message' ? 5 : 2
         set multiplot layout 2,1 title sample.' ('.note.')' noenhanced
         unset xlabel
         set ylabel 'bandwidth (MB/s)'
         set yrange [0:*]
         plot for [m in 'contig sgl copy auto each'] rows(sweep, m) \
-            using x:12 with linespoints lw 2 ps 0.8 title m
+            using x:11 with linespoints lw 2 ps 0.8 title m
         set xlabel sweep eq 'message' ? 'message size (bytes), blocks of 4 KiB' \
                                       : 'block size (bytes), messages of 64 KiB'
         set ylabel 'speed-up of sgl over copy'
@@ -29,8 +30,8 @@ do for [kind in 'svg png'] {
             set label 1 sprintf('crossover %.0f bytes', crossover) at crossover, 1 \
                 point pt 7 offset 1, -1
         }
-        plot rows(sweep, 'sgl') using x:14 with linespoints lw 2 title 'measured', \
-             rows(sweep, 'sgl') using x:15 with lines dashtype 2 lw 2 title 'model', \
+        plot rows(sweep, 'sgl') using x:18 with linespoints lw 2 title 'measured', \
+             rows(sweep, 'sgl') using x:19 with lines dashtype 2 lw 2 title 'model', \
              1 with lines lc 'black' notitle
         unset label 1
         unset multiplot

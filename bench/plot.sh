@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Figures of what measure.sh left: results/SAMPLE-message and SAMPLE-block, .svg and .png.
-set -eu
+# SPDX-License-Identifier: BSD-2-Clause
+# What measure.sh left, as tables (printed and added to results/SAMPLE.txt) and as figures:
+# results/SAMPLE-message and SAMPLE-block, .svg and .png.
+set -eu -o pipefail
 cd "$(dirname "$0")/.."
-field() { sed -n "s/^$2 .*$3=\([^ ]*\).*/\1/p" "results/$1.txt" | tail -n 1; }
+plot=$(mktemp)
+trap 'rm -f "$plot"' EXIT
 
 for csv in results/0[567]_*.csv; do
 	name=$(basename "$csv" .csv)
-	clock=$(field "$name" BENCH clock)
-	[ "$clock" != virtual ] || clock="virtual time, 4 ns an instruction"
-	[ "$clock" != real ] || clock="real time"
-	mtu=$(sed -n 's/^.*path MTU \([0-9]*\),.*/\1/p' "results/$name.txt" | tail -n 1)
-	gnuplot -e "csv='$csv'; sample='$name'" \
-		-e "crossover=$(field "$name" MODEL crossover_measured)" \
-		-e "note='$clock; Linux $(sed -n 's/^MACHINE kernel=\([^ ]*\).*/\1/p' "results/$name.txt"), path MTU $mtu, 16 in flight'" \
-		bench/plot.gp
+	bench/model.py "$csv" "$plot" | tee -a "results/$name.txt"
+	kernel=$(sed -n 's/^MACHINE kernel=\([^ ]*\).*/\1/p' "results/$name.txt")
+	crossover=$(sed -n 's/^MODEL .*crossover_measured=\([0-9]*\).*/\1/p' "results/$name.txt")
+	IFS=, read -r _ _ _ _ _ _ depth clock _ _ _ _ _ _ _ mtu _ < <(sed -n 2p "$csv")
+	[ "$clock" != virtual ] || clock='virtual time, 4 ns an instruction'
+	[ "$clock" != real ] || clock='real time'
+	gnuplot -e "csv='$plot'; sample='$name'; crossover=${crossover##*$'\n'}" \
+		-e "note='$clock; Linux $kernel, path MTU $mtu, $depth in flight'" bench/plot.gp
 done
 ls results/*.svg results/*.png

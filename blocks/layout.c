@@ -24,24 +24,16 @@ void layout_of_student(const char *id, struct layout *l, uint64_t *seed) {
     layout_set(l, block_size, block_num, block_size + 1 + splitmix64(h, 2) % 999);
 }
 
-/* In pieces: for long ones memcpy takes the instruction rep movs, which an emulated CPU executes
- * ten times as slowly as the loop that it takes for short ones. A real CPU does not mind. */
-static void copy(char *to, const char *from, size_t len) {
-    enum { PIECE = 1024 };
-    for (; len > PIECE; len -= PIECE, to += PIECE, from += PIECE) memcpy(to, from, PIECE);
-    memcpy(to, from, len);
-}
-
 void layout_pack(const struct layout *l, const void *blocks, void *message) {
     for (size_t i = 0; i < l->block_num; i++)
-        copy((char *)message + i * l->block_size, (const char *)blocks + i * l->stride,
-             l->block_size);
+        memcpy((char *)message + i * l->block_size, (const char *)blocks + i * l->stride,
+               l->block_size);
 }
 
 void layout_unpack(const struct layout *l, const void *message, void *blocks) {
     for (size_t i = 0; i < l->block_num; i++)
-        copy((char *)blocks + i * l->stride, (const char *)message + i * l->block_size,
-             l->block_size);
+        memcpy((char *)blocks + i * l->stride, (const char *)message + i * l->block_size,
+               l->block_size);
 }
 
 static void *allocate(size_t size) {

@@ -99,7 +99,7 @@ struct ibv_context *open_device(const struct options *opt, int sock, struct port
     if (!port->global) printf("LID %u, ", port->lid);
     printf("MTU %u\n", port->mtu);
     if (best < 3)
-        printf("(the first port that will do: none has this connection's address, %s)\n",
+        printf("(no port has this connection's address, %s: the first usable one is taken)\n",
                inet_ntop(AF_INET6, &local, text, sizeof(text)));
     return ctx;
 }

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # deps.sh - installs what is missing, by this machine's package manager
 #
 #   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, test
@@ -18,6 +19,7 @@ build make                             make              make                 ma
 build /usr/include/stdio.h             libc6-dev         glibc-devel          glibc-devel      glibc
 build /usr/include/infiniband/verbs.h  libibverbs-dev    rdma-core-devel      rdma-core-devel  rdma-core
 build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
+build python3                          python3           python3              python3          python
 build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
 vm    /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
 vm    qemu-system-x86_64               qemu-system-x86   qemu-system-x86-core qemu-x86         qemu-system-x86
@@ -33,7 +35,6 @@ bench ib_write_bw                      perftest          perftest             pe
 wire  tcpdump                          tcpdump           tcpdump              tcpdump          tcpdump
 wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
 wire  tc                               iproute2          iproute-tc           iproute2         iproute2
-wire  python3                          python3           python3              python3          python
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  clang                            clang             clang                clang            clang
 test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*  libclang-rt-dev  compiler-rt  clang  compiler-rt
@@ -41,7 +42,6 @@ test  clang-format                     clang-format      clang-tools-extra    cl
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
 test  valgrind                         valgrind          valgrind             valgrind         valgrind
-test  python3                          python3           python3              python3          python
 test  mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
 test  /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring
 '

@@ -99,8 +99,8 @@ session() {
 # script COMMAND [ARG…] - prints a script that runs it in the guest as here.
 script() {
 	local name
-	# shellcheck disable=SC2016 # the guest's PATH
-	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH"' "$PWD"
+	# shellcheck disable=SC2016 # the guest's variables
+	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH" GLIBC_TUNABLES="$GLIBC_TUNABLES"' "$PWD"
 	for name in ${TESTENV_PASS:-} TESTENV_CLOCK TESTENV_HOSTS; do
 		[ -z "${!name+set}" ] || printf ' %q' "$name=${!name}"
 	done

@@ -182,14 +182,14 @@ class TwoDevices(PairTest):
                     for line in lines:
                         self.assertRegex(line, f"^device {device}, port 1, GID index \\d+ "
                                                f"\\({gid}\\), MTU 1024$")
-                    self.assertNotIn("the first port that will do", out)
+                    self.assertNotIn("the first usable one is taken", out)
 
     def test_without_such_an_address_it_is_the_first_and_a_line_says_so(self):
         lines, out = self.devices("03_read", "127.0.0.1")
         for line in lines:
             self.assertIn("device rxe0, ", line)
-        self.assertEqual(out.count("(the first port that will do: none has this connection's "
-                                   "address, ::ffff:127.0.0.1)"), 2)
+        self.assertEqual(out.count("(no port has this connection's address, ::ffff:127.0.0.1: "
+                                   "the first usable one is taken)"), 2)
 
     def test_the_device_that_is_named_is_taken(self):
         lines, _ = self.devices("03_read", "127.0.0.1", "-d", "rxe1", server_args=["-d", "rxe1"])

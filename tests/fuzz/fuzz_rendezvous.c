@@ -1,95 +1,69 @@
-/*
- * libFuzzer's target: what a stranger may send over TCP. The input's first byte says what
- * the rest is: '1' to '7' the line of that sample, 'z' a block size and a list of sizes,
- * as "z4096 4K,64K".
- */
-#define _GNU_SOURCE
-#include "bench.h"
-#include "layout.h"
-#include "rendezvous.h"
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* libFuzzer's target: the line that a stranger may send over TCP. The input's first byte is the
+ * number of the sample that reads it, '1' to '7'; the rest is the line. */
+#include "../../common/rendezvous.c"
+#include "blocks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static const char *const samples[] = {
-    "01_hello_write",  "02_send_recv",    "03_read", "04_atomic",
-    "05_gather_write", "06_scatter_read", "07_gssr"};
-
-static void demand(bool holds, const char *what)
-{
-    if (!holds) {
-        fprintf(stderr, "broken: %s\n", what);
-        abort();
-    }
+static void demand(bool holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "broken: %s\n", what);
+    abort();
 }
 
-/* A plan that is accepted must be one that memory can be had for. */
-static void check_plan(const struct bench_plan *plan, unsigned depth)
-{
-    const struct bench_room room = bench_room(plan, depth);
-
+/* Work that is accepted must be such that memory can be allocated for it. */
+static void check_layouts(const struct options *opt, const struct block_work *work) {
+    const struct plan *plan = &work->plan;
     demand(plan->count > 0 && plan->count <= MAX_POINTS, "points of a plan");
-    demand(plan->by_size <= plan->count, "points by size");
+    demand(plan->by_size <= plan->count && work->depth <= MAX_DEPTH, "numbers of a plan");
+    demand(work->bench || plan->count == 1, "one layout");
+    demand(work->bench || opt->size == plan->point[0].bytes, "size");
+    demand(work->method <= METHOD_AUTO, "the method");
     for (size_t i = 0; i < plan->count; i++) {
         const struct layout *l = &plan->point[i];
         demand(l->bytes > 0 && l->bytes <= l->span && l->span <= MAX_SPAN, "a layout");
         demand(l->bytes == l->block_size * l->block_num, "a layout's bytes");
+        demand(l->bytes * plan_depth(l, work->depth) <= MAX_SPAN || plan_depth(l, 64) == 1,
+               "staging buffers");
     }
-    demand(room.span <= MAX_SPAN && room.staging <= MAX_SPAN, "memory for a plan");
-}
-
-static void check_line(const char *sample, const char *line, size_t len)
-{
-    struct endpoint ep, again;
-    char out[LINE_SIZE];
-    const char *reason = parse_endpoint(line, len, sample, &ep);
-
-    if (reason) { /* it goes into an error line */
-        demand(strlen(reason) > 0 && strlen(reason) < 200, "length of a reason");
-        for (const char *p = reason; *p; p++)
-            demand(*p >= ' ' && *p <= '~', "a reason in ASCII");
-        return;
-    }
-    demand(strcmp(ep.sample, sample) == 0, "the sample");
-    demand(ep.size > 0 && ep.size <= MAX_SIZE && ep.iters > 0, "the workload");
-    if (ep.block_num > 0) {
-        struct bench_plan plan = {.count = 1};
-        const char *wrong = ep.depth > 0 ? bench_make_plan(&plan, ep.sizes, ep.block_size)
-                                         : layout_set(&plan.point[0], ep.block_size,
-                                                      ep.block_num, ep.stride);
-        demand(!wrong, "an accepted layout");
-        check_plan(&plan, ep.depth > 0 ? ep.depth : 1);
-    }
-    /* What was understood says the same when written and read again. */
-    size_t n = format_endpoint(&ep, out);
-    demand(n <= LINE_SIZE && out[n - 1] == '\n', "the line written");
-    demand(!parse_endpoint(out, n - 1, sample, &again), "the line read again");
-    demand(memcmp(&ep, &again, sizeof(ep)) == 0, "the same line");
-}
-
-static void check_sizes(const char *text)
-{
-    struct bench_plan plan;
-    char *end;
-    uint64_t block_size = strtoull(text, &end, 10);
-
-    if (block_size > 0 && *end == ' ' && !bench_make_plan(&plan, end + 1, block_size))
-        check_plan(&plan, MAX_DEPTH);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    const char *text = (const char *)data + 1;
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const samples[] = {"01_hello_write", "02_send_recv",    "03_read",
+                                          "04_atomic",      "05_gather_write", "06_scatter_read",
+                                          "07_gssr"};
+    static char program[] = "", *argv[] = {program, NULL};
+    if (size < 1 || size > LINE_SIZE || data[0] < '1' || data[0] > '7') return 0;
 
-    if (size > 0 && data[0] >= '1' && data[0] <= '7')
-        check_line(samples[data[0] - '1'], text, size - 1);
-    if (size > 0 && data[0] == 'z') {
-        char *copy = strndup(text, size - 1);
-        demand(copy != NULL, "memory");
-        check_sizes(copy);
-        free(copy);
+    char line[LINE_SIZE];
+    memcpy(line, data + 1, size - 1);
+    line[size - 1] = '\0';
+    for (const char *p = line; *p; p++)
+        if (*p < ' ' || *p > '~') return 0; /* read_line lets none of these through */
+
+    struct options opt = {.sample = samples[data[0] - '1']};
+    struct block_work work;
+    struct endpoint ep;
+    const char *text;
+    optind = 0;
+    if (data[0] >= '5') parse_block_options(&opt, &work, 1, argv);
+    const char *wrong = parse_line(line, opt.sample, &ep, &text);
+    if (!wrong) wrong = parse_work(&opt, text);
+    if (wrong) { /* it goes into an error line */
+        demand(strlen(wrong) > 0 && strlen(wrong) < 200, "length of a reason");
+        for (const char *p = wrong; *p; p++) demand(*p >= ' ' && *p <= '~', "a reason in ASCII");
+        return 0;
     }
+    demand(text > line && text <= line + strlen(line), "work= lies in the line");
+    demand(ep.lid <= 0xffff && ep.qpn <= 0xffffff && ep.psn <= 0xffffff, "ranges of numbers");
+    demand(ep.mtu >= 256 && ep.mtu <= 4096 && __builtin_popcount(ep.mtu) == 1 && ep.max_sge >= 1 &&
+               ep.rd_atomic <= 255,
+           "ranges of limits");
+    demand(opt.size >= 1 && opt.size <= MAX_SIZE && opt.iters >= 1 && opt.iters <= MAX_ITERS &&
+               opt.timeout >= 1 && opt.timeout <= MAX_TIMEOUT,
+           "the work");
+    if (data[0] >= '5') check_layouts(&opt, &work);
     return 0;
 }

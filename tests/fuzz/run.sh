@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds the fuzz target with clang's libFuzzer and sanitizers, and runs it so many times:
+# SPDX-License-Identifier: BSD-2-Clause
+# Builds the fuzz target with clang's libFuzzer and sanitizers, and runs it RUNS times:
 #   run.sh [RUNS]
-# The inputs to begin with lie in a directory named after the target; those that reach new
-# code are kept in build/corpus, one that breaks it, in build/.
+# The inputs to begin with are in tests/fuzz/rendezvous; those that reach new code are kept in
+# build/corpus, one that breaks it, in build/.
 set -eu
 cd "$(dirname "$0")/../.."
-target=rendezvous
-mkdir -p "build/corpus/$target"
+mkdir -p build/corpus
 clang -std=c11 -Wall -Wextra -Werror -O1 -g \
-	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	-Icommon -o "build/fuzz_$target" "tests/fuzz/fuzz_$target.c" common/*.c -libverbs
-"build/fuzz_$target" -runs="${1:-10000000}" -max_len=4096 -timeout=10 -print_final_stats=1 \
-	-artifact_prefix="build/$target-" "build/corpus/$target" "tests/fuzz/$target"
+	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Icommon -Iblocks \
+	-o build/fuzz_rendezvous tests/fuzz/fuzz_rendezvous.c \
+	common/{data,hints,options,report}.c blocks/{blocks,layout}.c -libverbs
+build/fuzz_rendezvous -runs="${1:-10000000}" -max_len=1100 -timeout=10 -print_final_stats=1 \
+	-artifact_prefix=build/rendezvous- build/corpus tests/fuzz/rendezvous
