@@ -67,18 +67,13 @@ starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours t
 student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
 	@grading/starter.sh release
 
-grading/grade: grading/grade.c $(wildcard common/*.[ch])
-	@gcc -O2 -std=c11 -Wall -Wextra -Wshadow -Wconversion -o $@ grading/grade.c common/*.c -libverbs
-
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout, into one file to hand in
-	@$(MAKE) --no-print-directory -s all grading/grade
+	@$(MAKE) --no-print-directory -s all
 	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
 grade: ## HANDINS=FOLDER: points and reasons for each file (FORMAT=autolab|gradescope)
-	@testenv/deps.sh build
-	@$(MAKE) --no-print-directory -s grading/grade
 	@mkdir -p results
-	@grading/grade --csv results/grades.csv $(if $(FORMAT),--format $(FORMAT)) "$(HANDINS)"
+	@grading/grade.py --csv results/grades.csv $(if $(FORMAT),--format $(FORMAT)) "$(HANDINS)"
 
 grade-program: deps ## DIR=FOLDER [LAB=05]: run a student's program, or a folder of them
 	@testenv/deps.sh vm

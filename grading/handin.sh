@@ -70,7 +70,7 @@ id=${1:-} lab=${2:-05} dir=${3:-} answers=${4:-}
 
 make -s -C "$dir" >&2 # what fails here, fails below
 sizes=$(sed -n 's/^sizes //p' grading/rubric.txt)
-seed=$(grading/grade --student "$id" | sed -n 's/^LAYOUT.* seed=//p')
+seed=$(grading/grade.py --student "$id" | sed -n 's/^LAYOUT.* seed=//p')
 [ -n "$seed" ] || exit 1
 if [ "${TESTENV:-}" = vm ] || ! testenv/testenv.sh has-device; then
 	export TESTENV_CLOCK=virtual

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """A class of students for test_grading.py: one real hand-in from make, those of others beside it,
 and what can go wrong with one."""
 import os
@@ -187,6 +188,8 @@ BAD = {
                    {"01_hello_write"}, "it is missing"),
     "section twice": (lambda t: t.replace("=== 04", section(t, "03_read") + "=== 04", 1),
                       {"03_read"}, "it is there twice"),
+    "no environment": (lambda t: re.sub("ENV.*\n", "", t, count=1), {"complete"},
+                       "no line describes the environment"),
     "unknown section": (lambda t: t.replace("=== 04_atomic\n", "=== 99_all\n=== 04_atomic\n"),
                         {"complete"}, "no section is called so"),
     "cut off": (lambda t: t[:t.index("BENCH method=auto block_size=512")],
@@ -205,6 +208,8 @@ BAD = {
                           "says something after its RESULT"),
     "a server too many": (within("03_read", "(?=RESULT)", "--- server: 03_read/read\n"),
                           {"03_read"}, "there are 3 sides"),
+    "a field twice": (within("03_read", "status=", "status=FAIL status="), {"03_read"},
+                      "status= is missing, double or no number"),
     "swapped roles": (within("03_read", "role=server", "role=client"), {"03_read"},
                       "result is of another role"),
     "escape codes": (within("01_hello_write", "waiting", "\x1b[2J\x1b]0;gone\x07waiting"),
@@ -265,13 +270,14 @@ MORE = "make handin didn't write 1 of its lines"
 ODD = {
     "Windows": (lambda t: t.replace("\n", "\r\n"), "carriage returns"),
     "classic Mac": (lambda t: t.replace("\n", "\r"), "carriage returns"),
-    "Notepad": (lambda t: "\ufeff" + t.replace("\n", "\r\n"), "a byte order mark, carriage"),
-    "PowerShell": (lambda t: t.replace("\n", "\r\n").encode("utf-16"), "UTF-16, carriage"),
+    "Notepad": (lambda t: "\ufeff" + t.replace("\n", "\r\n"), "byte order mark, carriage returns"),
+    "PowerShell": (lambda t: t.replace("\n", "\r\n").encode("utf-16"), "UTF-16, carriage returns"),
     "UTF-16, big end first": (lambda t: b"\xfe\xff" + t.encode("utf-16-be"), "UTF-16"),
     "blank lines": (lambda t: t.replace("\n", "\n\n"), "blank lines"),
     "blanks behind": (lambda t: t.replace("\n", " \t\n"), "tabs or blanks around its lines"),
     "indented": (lambda t: "    " + t.replace("\n", "\n    "), "blanks around its lines"),
-    "tabs": (lambda t: re.sub("(?m)^[^ ].*", lambda m: m[0].replace(" ", "\t"), t), "came with tabs or"),
+    "tabs": (lambda t: re.sub("(?m)^[^ ].*", lambda m: m[0].replace(" ", "\t"), t),
+             "came with tabs or blanks around"),
     "a name above": (above("张三, 20260001\n\n"), r"1 of its lines.* line 1: \?\?, 20260001"),
     "a title above": (above("=== homework of HANDIN ===\nHANDIN in time\n"), "2 of its lines"),
     "a comment below": (lambda t: t + "\n# made on the lab's machine\n", MORE),

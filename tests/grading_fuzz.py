@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Hand-ins from people who don't wish the grader well, for test_grading.py: mangled ones, and ones
 of the full size that try to stall it. They are graded in this process, so that one that breaks the
 grader shows where."""

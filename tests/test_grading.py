@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Hand-ins and their grades: a class of students, most of them honest."""
 import csv
 import json
@@ -156,7 +157,7 @@ class Grading(unittest.TestCase):
                 notes = [line for line in found[n].splitlines()
                          if line.startswith("     note: ") and "the same student's" not in line]
                 self.assertEqual(len(notes) > 0, remark is not None, found[n])
-                self.assertRegex("\n".join(notes), remark or "")
+                self.assertRegex("\n".join(notes), remark or "^$")
 
     def test_answers(self):
         """They may look like the rest of the file, which can't be cut off unnoticed for that."""
@@ -212,7 +213,7 @@ class Grading(unittest.TestCase):
                                   found[f"handin-{one}.txt"])
 
     def test_formats(self):
-        write(f"{self.dir}/handin-{TEMPLATE}.txt",
+        write(f"{self.dir}/=1+handin-{TEMPLATE}.txt",
               within("03_read", "digest=....", "digest=0bad")(folder["good"][TEMPLATE]))
         scores = json.loads(self.grade("FORMAT=autolab").splitlines()[-1])["scores"]
         self.assertEqual((scores["03_read"], scores["measured"]), (0, 20))
@@ -222,6 +223,10 @@ class Grading(unittest.TestCase):
         self.assertEqual(set(tests), ALL | {*SAMPLES[4:], "answers"})
         self.assertEqual((tests["03_read"]["score"], tests["03_read"]["max_score"]), (0, 6))
         self.assertIn("digest", tests["03_read"]["output"])
+        with open(f"{ROOT}/results/grades.csv", encoding="ascii", newline="") as file:
+            row = next(csv.DictReader(file))
+        self.assertEqual((row["file"], row["score"], row["of"]),
+                         (f"'=1+handin-{TEMPLATE}.txt", "94", "100"), "a formula, to a spreadsheet")
 
     def test_rubric(self):
         """Points, parts and what needs what are the instructor's."""
@@ -234,8 +239,11 @@ class Grading(unittest.TestCase):
         out = command(*grade).stdout
         self.assertIn("Score: 3/11", out)
         self.assertIn("== 04_atomic == FAIL (0/7)\n     it needs 03_read, which", out)
+        rubric.write("measured 1 needs=chosen\nchosen 1 needs=measured\n")
+        rubric.flush()
+        self.assertIn("Score: 5/13", command(*grade, timeout=60).stdout)
         for line in ("nothing 5", "own", "own -1", "own 3\nown 4", "own 1 needs=x", "sizes 0K",
-                     "sizes 4K,", "sizes 65M", "sizes" + " 4K" + 40 * ",4K"):
+                     "sizes 4K,", "sizes 8M", "sizes 65M", "sizes 4K" + 40 * ",4K"):
             with self.subTest(line=line):
                 rubric.seek(0)
                 rubric.truncate()

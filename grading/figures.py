@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Are the figures that were measured possible? Never how fast anything is: in virtual time the
+methods stand in the same proportions everywhere, and the reference holds them."""
+import re
+from collections import namedtuple
+
+import expected
+from handin import fields, whole_number
+
+# How far figures in virtual time may lie from what they should be. Measured on one machine they
+# repeat within 1 %; between kernels the software NIC's packets and list elements cost differently,
+# so that ratios move by some per cent. Who invents a speed-up is further off than that. Real time,
+# where others' work disturbs, gets wide bounds.
+RATIO_SLACK = 1.25  # a method to contig, against the reference
+SIZES_SLACK = 1.6   # the same at message sizes between its points
+SAME_SLACK = 1.25   # the same bytes in one piece, over the sweep
+GROWTH_SLACK = 1.6  # time in proportion to bytes, from 12,000 on
+FASTEST_LIST = {"virtual": 0.9, "real": 0.3}  # a list's time, to the contiguous message's
+
+FIGURE = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?")
+Bench = namedtuple("Bench", "line layout method clock depth p50 p99 bandwidth")
+
+
+def bench(i, line):
+    """What a BENCH line says, None for what is missing or can't be; None if it is no such line."""
+    found = fields(line, "BENCH")
+    if not found:
+        return None
+    layout = expected.Layout(*(whole_number(found, name) for name in expected.Layout._fields))
+    texts = [found.get(name) or "" for name in ("lat_p50_us", "lat_p99_us", "bw_MBps")]
+    return Bench(i, layout, found.get("method"), found.get("clock"), whole_number(found, "depth"),
+                 *(float(text) or None if FIGURE.fullmatch(text) else None for text in texts))
+
+
+def read_reference(path):
+    """The BENCH lines of three right runs, each behind a line that names its sample. Returns how
+    long a method takes in proportion to contig, by lab and method, at the block sizes swept."""
+    lab, p50 = 0, {}
+    with open(path, encoding="utf-8") as file:
+        for i, line in enumerate(file):
+            if line.strip() in expected.SAMPLES:
+                lab = expected.SAMPLES.index(line.strip()) + 1
+            f = bench(i, line)
+            if f and f.layout.bytes == expected.SWEEP_BYTES:
+                p50[lab, f.method, f.layout.block_size] = f.p50
+    try:
+        return {(lab, method): [p50[lab, method, size] / p50[lab, "contig", size]
+                                for size in expected.SWEEP]
+                for lab in (5, 6, 7) for method in expected.METHODS}
+    except (KeyError, TypeError) as missing:
+        raise ValueError(f"{path}: no figures of lab, method, block size {missing}") from missing
+
+
+def ratio_at(ratios, block_size):
+    """Of the reference at any block size: between its points on straight lines."""
+    i = max(0, min(block_size.bit_length() - 7, len(ratios) - 2))
+    size = expected.SWEEP[i]
+    return ratios[i] + (ratios[i + 1] - ratios[i]) * max(0, block_size - size) / size
+
+
+def read_bench(h, points):
+    """The figures by point and method. Of two points with the same layout the first that has none
+    yet gets them."""
+    measured, wanted = {}, {}
+    for number, layout in enumerate(points):
+        for method in expected.METHODS:
+            wanted.setdefault((layout, method), []).append(number)
+    first, end = h.sections["measured"]
+    for f in filter(None, (bench(i, h.lines[i]) for i in range(first, end))):
+        places = wanted.get((f.layout, f.method))
+        if not places:
+            h.wrong("measured", "nobody asked for this point", f.line)
+            continue
+        if None in f or f.clock not in FASTEST_LIST or not 1 <= f.depth <= 64:
+            h.wrong("measured", "a figure is missing, or isn't one", f.line)
+        measured[places.pop(0), f.method] = f
+    for (layout, method), places in wanted.items():
+        if places:
+            h.wrong("measured", f"no BENCH line of {method}, block size {layout.block_size}, "
+                    f"{layout.bytes} bytes", first - 1)
+    return measured
+
+
+def check_method(h, swept, should, contig, f):
+    """Of one method at one point; should: how many times as long as contig the reference took."""
+    virtual, ratio = f.clock == "virtual", f.p50 / contig.p50
+    # A message a latency goes through with one in flight. With more they overlap, by no more than
+    # as many as there are; in virtual time hardly, as one CPU does it all. MB/s: bytes a us.
+    overlap = f.bandwidth * f.p50 / f.layout.bytes
+    least, most = (0.6, 1.6) if virtual else (0.1, 2 * f.depth)
+    # Short messages, and blocks below the sweep, have no reference.
+    compared = virtual and (swept or (f.layout.block_num >= 32 and f.layout.block_size >= 64))
+    slack = RATIO_SLACK if swept else SIZES_SLACK
+    for bad, words in (
+            (f.clock != contig.clock, "another clock than the other methods'"),
+            (f.p50 > f.p99, "the median is above the 99th percentile"),
+            (not least <= overlap <= most,
+             f"latency and bandwidth don't agree: {overlap:.2f} messages in flight"),
+            (ratio < FASTEST_LIST[f.clock],
+             f"faster than the same bytes in one piece, {ratio:.2f} of its time"),
+            (compared and not should / slack <= ratio <= should * slack,
+             f"{ratio:.2f} times as long as in one piece; this should be about {should:.2f}")):
+        if bad:
+            h.wrong("figures", words, f.line)
+
+
+def check(h, sizes, reference):
+    """The measurement in h: is all of it there, and if so, is it possible?"""
+    if h.sections.get("measured", [0, None])[1] is None:
+        return
+    points = expected.plan(sizes, expected.of_student(h.student).layout.block_size)
+    measured, by_size = read_bench(h, points), len(points) - len(expected.SWEEP)
+    for number, layout in enumerate(points if "measured" not in h.reasons else ()):
+        contig, swept = measured[number, "contig"], number >= by_size
+        for method in expected.METHODS:
+            should = ratio_at(reference[h.lab, method], layout.block_size)
+            check_method(h, swept, should, contig, measured[number, method])
+        if number == 0 or contig.clock != "virtual" or layout.bytes < 12000:
+            continue
+        # Bytes take their time: the same everywhere in the sweep over block sizes.
+        other, slack = (by_size, SAME_SLACK) if swept else (number - 1, GROWTH_SLACK)
+        grown = contig.p50 / measured[other, "contig"].p50
+        times = layout.bytes / points[other].bytes
+        if not times / slack <= grown <= times * slack:
+            h.wrong("figures", f"{times:.1f} times the bytes of block size "
+                    f"{points[other].block_size} took {grown:.2f} times as long", contig.line)

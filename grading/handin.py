@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Reads a file that make handin wrote, and checks the pairs in it.
+
+It comes from somebody who may not wish this program well: only a regular file is opened, no more
+than MAX_FILE of it is read, and every expression here takes time in proportion to the text. Honest
+people's files have been through editors and mail: what that does is remarked and costs nothing."""
+import os
+import re
+import stat
+
+import expected
+
+MAX_FILE = 1 << 20  # bytes; a good one has some 20,000
+MAX_LINES = 50000
+REASONS = 3         # kept of each part
+PARTS = expected.SAMPLES + ("measured", "complete", "figures", "chosen", "own", "answers")
+SECTIONS = PARTS[:8]
+
+MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
+SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# How lines begin that pair.sh or a sample prints, now or formerly.
+KNOWN = re.compile(
+    r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
+    r"found|wrote|sent|received|read|lent|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
+    r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
+
+
+class Refused(Exception):
+    """Nothing of the file counts, and why."""
+
+
+def printable(text, width):
+    """Printable ASCII, with ? for anything else, cut at width."""
+    shown = re.sub("[^ -~]", "?", text[:width])
+    return shown if len(text) <= width else shown[:-3] + "..."
+
+
+class Handin:
+    """A file, and what is found to be wrong with it."""
+
+    def __init__(self, name):
+        self.name, self.file = name, printable(name, 200)
+        self.student, self.lab = "", 5  # 5, 6 or 7
+        self.lines, self.sections = [], {}  # of a section: its first line, and that behind it
+        self.remarks, self.refused = [], ""  # which cost nothing; why nothing counts
+        self.reasons, self.why, self.points = {}, {}, {}  # by part: all that is wrong; see settle
+
+    def wrong(self, part, words, line=None):
+        """line shows it. Of more reasons than are kept only the number is."""
+        reasons = self.reasons.setdefault(part, [])
+        if line is not None and len(reasons) < REASONS:
+            words += f"\n     line {line + 1}: {printable(self.lines[line], 99)}"
+        reasons.append(words if len(reasons) < REASONS else "")
+
+
+def fields(line, word):
+    """The name=value in a line that begins with word, None for the value of one that is there
+    twice. Empty if there are none: a program's extra output may begin like a sample's line."""
+    found = {}
+    for text in line.split()[1:] if line.startswith(word + " ") else ():
+        name, equals, value = text.partition("=")
+        if equals:
+            found[name] = None if name in found else value
+    return found
+
+
+def whole_number(found, name):
+    """None if it is none, or has more than 64 bits."""
+    text = found.get(name) or ""
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) and int(text) < 1 << 64 else None
+
+
+def read(folder, name):
+    """The bytes of a file in the folder that is open as this descriptor."""
+    try:
+        # Looked at first: opening a device can do things. O_NONBLOCK: a FIFO's other end.
+        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            with open(number, "rb") as file:
+                if stat.S_ISREG(os.fstat(number).st_mode):
+                    return file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise Refused(f"it can't be read: {error.strerror}") from error
+    raise Refused("it is no regular file")
+
+
+def read_header(h):
+    """Returns the number of the line that says whose it is: the first but for a human's words."""
+    headers = [(i, found) for i, line in enumerate(h.lines)
+               if (found := fields(line, "HANDIN")).get("version") == "1"]
+    if not headers:
+        raise Refused("its first line is not that of a hand-in")
+    at, header = headers[0]
+    student = header.get("student") or ""
+    if not expected.VALID_ID.fullmatch(student):
+        raise Refused("its first line names no student")
+    h.student = student
+    # Course servers put other things around the ID in a file's name.
+    if not re.search(f"(?<![A-Za-z0-9]){student}(?![A-Za-z0-9])", h.file):
+        raise Refused(f"it is student {student}'s, by its first line, and not by its name")
+    if header.get("lab") not in ("05", "06", "07"):
+        raise Refused("its first line doesn't say lab=05, 06 or 07")
+    h.lab = int(header["lab"])
+    return at
+
+
+def find_sections(h, header):
+    """Where each lies: === NAME, its lines, === NAME exit STATUS. The answers are the last, and
+    may hold anything. Returns the lines that make handin didn't write."""
+    ends = [i for i, line in enumerate(h.lines) if re.fullmatch("=== +answers", line)]
+    answers = (ends or [len(h.lines)])[0]
+    opened, strange = None, [i for i in range(header) if h.lines[i]]
+    for i in range(header + 1, answers):
+        line = h.lines[i]
+        mark = MARK.match(line)
+        name, status = mark.groups() if mark else (None, None)
+        if name == opened and status:
+            h.sections[opened][1] = i
+            if status.strip("0"):
+                h.wrong(opened, "it failed", i)
+            opened = None
+        elif name in SECTIONS or (not opened and re.match("===(?! +end ) ", line)):
+            if opened:
+                h.wrong(opened, "it has no end before the next section", i)
+            opened = name if name in SECTIONS and not status else None
+            if not opened:
+                h.wrong("complete", "no section is called so", i)
+            elif name in h.sections:
+                h.wrong(name, "it is there twice", i)
+            else:
+                h.sections[name] = [i + 1, None]
+        elif line and not (line.isascii() and KNOWN.match(line)):
+            strange.append(i)
+    if opened:
+        h.wrong(opened, "it is cut off: it has no end", h.sections[opened][0] - 1)
+    h.sections["answers"] = [answers + 1, len(h.lines)]
+    if answers == len(h.lines):
+        h.wrong("answers", "there are none")
+    if not any(line.startswith("ENV ") for line in h.lines[:answers]):
+        h.wrong("complete", "no line describes the environment")
+    last = max(i for i, line in enumerate(h.lines) if i == 0 or line.startswith("==="))
+    if h.lines[last].split() == ["===", "end", "complete"]:
+        return strange + [i for i in range(max(last + 1, answers), len(h.lines)) if h.lines[i]]
+    h.wrong("complete", 'the last line isn\'t "=== end complete"', len(h.lines) - 1)
+    return strange
+
+
+def check_fields(h, part, i, found, right):
+    """right: of each field the value, and what is to be said of another."""
+    for name, (value, words) in right.items():
+        said = whole_number(found, name) if isinstance(value, int) else found.get(name)
+        if said is None:
+            words = f"{name}= is missing, double or no number"
+        if said != value:
+            h.wrong(part, words, i)
+
+
+def check_side(h, part, first, end, sample, role):
+    """One side's transcript: all that it must say, and no error."""
+    layout, seed, message = expected.of_student(h.student)
+    numbers = {**layout._asdict(), "seed": seed} if part not in expected.SAMPLES[:4] else {}
+    other = f"is not what student {h.student} has"
+    right_layout = {name: (value, f"{name} {other}") for name, value in numbers.items()}
+    right_result = {
+        "sample": (sample, f"the {role}'s result is of another sample"),
+        "role": (role, f"the {role}'s result is of another role"),
+        "status": ("PASS", f"the {role} didn't pass"),
+        "bytes": (message[part][0], f"bytes {other}"),
+        "digest": (f"{message[part][1]:016x}",
+                   f"the {role}'s digest is not that of student {h.student}'s message")}
+    said = {i: h.lines[i] for i in range(first, end) if h.lines[i]}
+    layouts = {i: found for i, line in said.items() if (found := fields(line, "LAYOUT"))}
+    results = {i: found for i, line in said.items() if (found := fields(line, "RESULT"))}
+    for i, line in said.items():
+        if line.startswith((f"{sample} {role}: ", "  hint: ")):
+            h.wrong(part, f"the {role} reports an error", i)
+    for i, found in layouts.items():
+        check_fields(h, part, i, found, right_layout)
+    for i, found in results.items():
+        check_fields(h, part, i, found, right_result)
+    if len(results) != 1:
+        h.wrong(part, f"the {role} has {len(results)} RESULT lines, not one", first - 1)
+    elif max(said) not in results:
+        h.wrong(part, f"the {role} says something after its RESULT", max(said))
+    if len(layouts) != (1 if numbers else 0):
+        h.wrong(part, f"the {role} has {len(layouts)} LAYOUT lines", first - 1)
+
+
+def check_pair(h, part, sample):
+    """A section that pair.sh printed: both sides, each behind its --- ROLE: COMMAND."""
+    first, end = h.sections.get(part, (0, None))
+    if not first:
+        h.wrong(part, "it is missing")
+    if end is None:
+        return  # said already
+    for i in range(first, end):
+        if bad := UNPRINTABLE.search(h.lines[i]):
+            h.wrong(part, f"a program prints no byte 0x{ord(bad[0]) & 0xff:02x} here", i)
+    sides = [(side[1], i) for i in range(first, end) if (side := SIDE.match(h.lines[i]))]
+    roles = [role for role, _ in sides]
+    if roles == ["server", "client"]:
+        check_side(h, part, sides[0][1] + 1, sides[1][1], sample, "server")
+        check_side(h, part, sides[1][1] + 1, end, sample, "client")
+    else:
+        missing = "server" if "server" not in roles else "client"
+        h.wrong(part, f"there are {len(roles)} sides, not a server and then a client"
+                if missing in roles else f"the {missing}'s side is missing", first - 1)
+
+
+def check(h, folder):
+    """All but the figures, of the file in this folder, which is open."""
+    data = read(folder, h.name)
+    if len(data) > MAX_FILE:
+        raise Refused(f"it is larger than {MAX_FILE >> 10} KiB")
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = data.decode("utf-16", "replace") if wide else data.decode("utf-8", "surrogateescape")
+    lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
+    lines = lines.removesuffix("\n").split("\n")
+    if len(lines) > MAX_LINES:
+        raise Refused(f"more than {MAX_LINES} lines")
+    h.lines = [line.replace("\t", " ") for line in lines]
+    # A hint is known by its blanks.
+    h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
+               for line in h.lines]
+    header = read_header(h)
+    if "\0" in text:
+        raise Refused("it is no text: it holds zero bytes")
+    strange = find_sections(h, header)
+    end = h.sections["answers"][0]  # these may look as they like
+    odd = [words for words, there in (
+        ("UTF-16", wide), ("a byte order mark", "\ufeff" in text),
+        ("carriage returns", "\r" in text), ("blank lines", "" in h.lines[:end]),
+        ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
+    if odd:
+        h.remarks.append("it came with " + ", ".join(odd))
+    if strange:
+        h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
+                         f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")
+    for part in expected.SAMPLES:
+        check_pair(h, part, part)
+    check_pair(h, "measured", expected.SAMPLES[h.lab - 1])
