@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 # RDMA course on Soft-RoCE. The targets, one line each: make help
 
 SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
@@ -10,8 +11,11 @@ ROUNDS := $(if $(REAL),11,3)
 
 all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 
-$(SAMPLES):
+$(SAMPLES): objects
 	@$(MAKE) --no-print-directory -C $@
+
+objects: # of common/ and blocks/, before several samples want them at a time
+	@$(MAKE) --no-print-directory -C 05_gather_write $@
 
 deps: ## install what building and running take, if anything is missing
 	@testenv/deps.sh build
@@ -62,10 +66,10 @@ test: ## install what is missing, run all tests
 	@tests/run.sh
 
 starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
-	@grading/starter.sh make "$(LAB)" "$(DIR)"
+	@grading/starter.py make "$(LAB)" "$(DIR)"
 
 student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
-	@grading/starter.sh release
+	@grading/starter.py release
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout, into one file to hand in
 	@$(MAKE) --no-print-directory -s all
@@ -88,9 +92,9 @@ rxe-down: ## as root: remove it again
 
 clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
-	rm -rf build grading/grade grading/build
+	rm -rf build grading/build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all objects bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)

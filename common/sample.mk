@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Builds one sample from its own C file, common/ and, for 05 to 07, blocks/. A sample's
 # Makefile sets SAMPLE, the name of that file without .c, and BLOCKS, and includes this file.
+# The objects of common/ and blocks/ are in build/objects, for all samples.
 #
 #   make          build it
 #   make run      run a server and a client; ARGS="..." goes to the client
@@ -16,9 +17,21 @@ WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
 OUT     ?= .
 HOSTS   ?= 1
 DIRS     = ../common $(BLOCKS)
+OBJECTS  = $(if $(filter .,$(OUT)),../build,$(OUT))/objects
+PARTS    = $(patsubst %.c,$(OBJECTS)/%.o,$(notdir $(wildcard $(DIRS:=/*.c))))
+HEADERS  = $(wildcard $(DIRS:=/*.h)) ../common/sample.mk
+COMPILE  = $(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%)
+vpath %.c $(DIRS)
 
-$(OUT)/$(SAMPLE): $(SAMPLE).c $(wildcard $(DIRS:=/*.[ch])) Makefile ../common/sample.mk
-	$(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%) -o $@ $(filter %.c,$^) $(LDFLAGS) -libverbs
+$(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile
+	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) -libverbs
+
+# By another name first: another make may be doing the same.
+$(OBJECTS)/%.o: %.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(COMPILE) -c -o $@.$$$$ $< && mv $@.$$$$ $@
+
+objects: $(PARTS)
 
 run: $(OUT)/$(SAMPLE)
 	TESTENV_HOSTS=$(HOSTS) ../testenv/testenv.sh run ../testenv/pair.sh $(OUT)/$(SAMPLE) $(ARGS)
@@ -26,4 +39,4 @@ run: $(OUT)/$(SAMPLE)
 clean:
 	rm -f $(SAMPLE)
 
-.PHONY: run clean
+.PHONY: run objects clean

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs what a student hands in, and writes it to one text file, handin-ID.txt:
 #   handin.sh ID LAB [DIR [ANSWERS]]
 # LAB: 05, 06 or 07, the one to measure; DIR holds the student's program of it (my05 where

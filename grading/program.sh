@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Grades programs that students wrote, each a folder of C files that is built like one of
 # 05 to 07 and takes the same command line:
 #   program.sh LAB FOLDER      FOLDER: one program's, or a folder of such folders
@@ -35,8 +36,8 @@ builds() { # FOLDER - sets $why
 	find "$1" -maxdepth 1 -type f -name '*.[ch]' -size -1000k -exec cp {} "$open/build" \;
 	chown -R 65534:65534 "$open/build"
 	cd "$open/build" || exit
-	said=$(nobody gcc -std=c11 -Wall -Wextra -I../common -o program ./*.c \
-		../libcommon.a -libverbs 2>&1 | head -c 4000)
+	said=$(nobody gcc -std=c11 -Wall -Wextra -I../common -I../blocks -o program ./*.c \
+		../course.a -libverbs 2>&1 | head -c 4000)
 	[ -f program ] && [ -x program ]
 	status=$?
 	chown -R 0:0 "$open/build" # from now on it changes nothing here
@@ -216,12 +217,13 @@ inside() { # LAB FOLDER…
 	local lab=$1 folder part points score total why built method spy='' layouts=() parts
 	local only=" ${ONLY:-builds sgl copy each itself verifies} "
 	shift
-	mkdir -p $work $open/common $open/out
+	mkdir -p $work $open/{common,blocks,out}
 	chmod 700 $work
 	cp "$root/grading/build/reference-$lab" $work/reference
 	cp "$root/grading/build/liar-$lab" $work/liar
-	cp "$root"/grading/build/{spy.so,libcommon.a} $open
+	cp "$root"/grading/build/{spy.so,course.a} $open
 	cp "$root"/common/*.h $open/common
+	cp "$root"/blocks/*.h $open/blocks
 	parts=$(sed -n 's/^\(builds\|sgl\|copy\|each\|itself\|verifies\) *\([0-9]*\).*/\1 \2/p' \
 		"$root/grading/rubric.txt")
 	mkdir /run/hand-ins

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # capture.sh - on one of two hosts: runs a command and keeps what RoCE packets the wire
 # carries meanwhile, whole
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs every sample that is given, as pairs, and ends with a table:
 #   demo.sh DIRECTORY/PROGRAM...
 # Exit status 0 only if all passed.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # doctor.sh - what this machine has for RDMA, what is wrong with it, and the fix
 #
 # Reads and changes nothing, needs no root, and names neither machine nor user, so that

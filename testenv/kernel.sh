@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # kernel.sh - the VM's kernel and initramfs, made once and kept in cache/
 #
 # Prints the directory that holds `vmlinux` and `initramfs`. Nothing is

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """Prints a capture of RoCE v2 packets as a ladder between client and server.
 
     ladder.py FILE.pcap

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # Runs one sample as two processes on this machine, and shows what each printed:
 #   pair.sh PROGRAM [client's arguments]
 # With TESTENV_HOSTS=2 (see testenv.sh) the server runs on the other host.

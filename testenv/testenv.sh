@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # testenv.sh - an RDMA device for the programs built here, on any Linux machine
 #
 #   testenv.sh run CMD [ARG…]   runs CMD where a device is

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
 # there.sh - runs a command on the other of two hosts (TESTENV_HOSTS=2, testenv.sh)
 #
 #   there.sh CMD [ARG…]   as root, in this directory, stdin from /dev/null

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
 # The samples built with Debian 13's libibverbs and run on it, under this machine's kernel
 # or the VM's. Its files lie in testenv/cache/debian-13; nothing is installed.
 #
@@ -30,6 +31,7 @@ build)
 			CC="gcc --sysroot=$debian -B$libs -L$libs"
 	done
 	for program in "$2"/programs/*; do
+		[ -f "$program" ] || continue # the objects
 		name=$(basename "$program")
 		printf '#!/bin/sh\nexec chroot "%s" "/programs/%s" "$@"\n' "$debian" "$name" >"$2/$name"
 		chmod +x "$2/$name"

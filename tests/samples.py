@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 """Runs the samples and reads what they print; shared by the tests."""
 import os
 import signal

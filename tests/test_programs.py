@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """make grade-program: tells the reference from copies of it with one thing wrong each."""
 import glob
 import os
@@ -14,8 +15,14 @@ from samples import PROGRAM, ROOT, main
 # reference's source and what stands there instead; every one has to change something).
 LIST = r"for \(size_t i = 0; i < l->block_num; i\+\+\) \{\s+s->sge"
 PER_WR = r"method == METHOD_EACH \? 1 : s->max_sge"
-AUTO = r"(if \(method == METHOD_AUTO\)\s+method = method_for\(l, s->mtu\);)"
-MOVED = r'(rendezvous_sync\(&rv, "moved"\);)'
+TRANSFER = r"(struct side \*s = ctx;\s+uint64_t last_of)"
+DONE = r'(rendezvous_sync\(&rv, "done"\);)'
+VERIFY = r"pass = memory_right\(memory, l\) && pass;"
+DIGEST = [(r"memory_digest\(memory, l\)", "fnv1a(FNV_BASIS, memory->blocks ? memory->blocks : "
+           "memory->contig, l->bytes)"),
+          (r'#include "blocks.h"', '#include "blocks.h"\n#include "data.h"')]
+SPLIT = r"method == METHOD_SGL \? s->max_sge : 1"  # 07
+BLOCKS = r"method == METHOD_SGL \|\| method == METHOD_EACH"
 BOTH = {  # 05 and 06
     "beyond-max-sge": ("sgl", "didn't pass", [
         (LIST, "for (size_t i = 0; i < l->block_num && i < per_wr; i++) { s->sge")]),
@@ -32,16 +39,15 @@ BOTH = {  # 05 and 06
         (r"if \(method == METHOD_COPY \|\| method == METHOD_CONTIG\)",
          "if (method == METHOD_CONTIG)")]),
     "queue-overflows": ("each", "ibv_post_send", [
-        (r"n - first < QUEUE_SIZE / 2 \? n - first : QUEUE_SIZE / 2", "n - first"),
+        (r"const uint32_t half = .*?;", ""), (r"n - first < half \? n - first : half", "n - first"),
         (r"room < piece", "room > QUEUE_SIZE")]),
     "unsignalled": ("sgl", "no completion", [(r"IBV_SEND_SIGNALED", "0")]),
-    "digest-of-gaps": ("sgl", "another digest", [
-        (r"layout_digest\(l, blocks\)", "fnv1a(FNV_BASIS, blocks, l->bytes)")]),
+    "digest-of-gaps": ("sgl", "another digest", DIGEST),
     "queue-pair-left": ("sgl", "without destroying", [
         (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
 }
 EVERY = {
-    "its-own-seed": ("sgl", "didn't pass", [(r"\.seed = opt.seed,", ".seed = 4711,")]),
+    "its-own-seed": ("sgl", "didn't pass", [(r"memory_alloc\(&work, opt\.seed", "memory_alloc(&work, 4711")]),
     "always-pass": ("verifies", "says RESULT sample=.* status=PASS", [
         (r"report_result\(pass,", "report_result(true,")]),
     "exit-0": ("verifies", "exits with 0", [
@@ -53,29 +59,28 @@ PLANTED = {
         "no-C": ("builds", "it doesn't build\n     .*error", [(r"int main", "int main main")]),
         "warning": ("builds", "with warnings\n     .*unused", [(r"bool pass = true;", r"\g<0> int x;")]),
         "other-layout": ("sgl", "it asked for another layout", [
-            (r"const bool client = .*?;", r"\g<0> if (client) { layout_set(&opt.layout, "
-             "opt.layout.block_size - 1, opt.layout.block_num, opt.layout.stride); "
-             "opt.size = opt.layout.bytes; }")]),
+            (r"const bool client = .*?;", r"\g<0> if (client) { layout_set(&work.plan.point[0], "
+             "--work.block_size, work.block_num, work.stride); "
+             "opt.size = work.plan.point[0].bytes; }")]),
         "packs": ("sgl", "is no block", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method != METHOD_EACH)\1"),
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
         "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
-            (r'return all_right\("message".*?;', "return true;")]),
+            (VERIFY, "")]),
     },
     "06": {
         **{name: BOTH[name] for name in (
             "beyond-max-sge", "stride-off-by-one", "one-request-a-block", "each-as-list",
             "copy-as-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
         "unpacks": ("sgl", "is no block", [
-            (AUTO, r"\1 if (method == METHOD_SGL) method = METHOD_COPY;")]),
+            (TRANSFER, r"if (method == METHOD_SGL) method = METHOD_COPY; \1")]),
         "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
-            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+            (VERIFY, "")]),
         "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
-            (MOVED, r"if (client) blocks[l->block_size] ^= 1; \1"),
-            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+            (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
         "overwrites-a-block": ("copy", "in block 7, is wrong|another digest", [
-            (MOVED, r"\1 if (client && l->block_num > 7) blocks[7 * l->stride] ^= 1;"),
-            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+            (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"),
+            (VERIFY, "")]),
     },
     "07": {
         **EVERY,
@@ -83,23 +88,21 @@ PLANTED = {
             (r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")]),
         "stride-off-by-one": ("sgl", "didn't pass|error", [
             (r"\* p->layout.stride", "* (p->layout.stride + 1)")]),
-        "one-request-a-block": ("sgl", "didn't pass|work requests for", [(PER_WR, "1")]),
-        "each-as-list": ("each", "didn't pass|each: ", [(PER_WR, "s->max_sge")]),
+        "one-request-a-block": ("sgl", "didn't pass|work requests for", [(SPLIT, "1")]),
+        "each-as-list": ("each", "didn't pass|each: ", [(SPLIT, "s->max_sge")]),
         "list-too-long": ("sgl", "ibv_post", [
-            (r"smaller\(mine.max_sge, peer.max_sge\)", "mine.max_sge + 1"),
-            (r"PART \* mine.max_sge", "PART * (mine.max_sge + 1)")]),
+            (r"smaller\(side.max_sge, peer.max_sge\)", "side.max_sge + 1")]),
         "packs": ("sgl", "didn't pass|is no block", [
             (r"method == METHOD_COPY\)", "method == METHOD_COPY || method == METHOD_SGL)"),
-            (r"method != METHOD_COPY && method != METHOD_CONTIG", "method == METHOD_EACH")]),
+            (BLOCKS, "method == METHOD_EACH")]),
         "copy-as-list": ("copy", "didn't pass|copy: ", [
-            (r"method != METHOD_COPY && method != METHOD_CONTIG", "method != METHOD_CONTIG")]),
+            (BLOCKS, "method != METHOD_CONTIG")]),
         "verifies-nothing": ("verifies", "says RESULT sample=.* status=PASS", [
-            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
+            (VERIFY, "")]),
         "overwrites-gaps": ("sgl", "in the gap behind block 0, is wrong", [
-            (MOVED, r"if (!client && l->block_num > 1) blocks[l->block_size] ^= 1; \1"),
-            (r'return all_right\("blocks and gaps".*?;', "return true;")]),
-        "digest-of-gaps": ("sgl", "another digest", [
-            (r"layout_digest\(l, blocks\)", "fnv1a(FNV_BASIS, blocks, l->bytes)")]),
+            (DONE, r"if (!client && l->block_num > 1) memory->blocks[l->block_size] ^= 1; \1"),
+            (VERIFY, "")]),
+        "digest-of-gaps": ("sgl", "another digest", DIGEST),
     },
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """The environment itself: what a command sees in the VM, and what is left of it."""
 import os
 import pty

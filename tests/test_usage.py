@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
 """The command line, as far as it needs no RDMA device."""
 import os
 import re
