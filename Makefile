@@ -11,11 +11,11 @@ ROUNDS := $(if $(REAL),11,3)
 
 all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 
-$(SAMPLES): objects
+$(SAMPLES): .objects
 	@$(MAKE) --no-print-directory -C $@
 
-objects: # of common/ and blocks/, before several samples want them at a time
-	@$(MAKE) --no-print-directory -C 05_gather_write $@
+.objects: # of common/ and blocks/, before several samples want them at a time
+	@$(MAKE) --no-print-directory -C 05_gather_write objects
 
 deps: ## install what building and running take, if anything is missing
 	@testenv/deps.sh build
@@ -97,4 +97,4 @@ clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all objects bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -17,8 +17,8 @@ struct port {
     union ibv_gid gid;         /* zero if not global */
 };
 
-/* Opens the device of the TCP connection sock: of all ACTIVE ports, the one with a RoCE v2 GID that
- * is the connection's local address; or else the first that will do, and a line says so: on RoCE
+/* Opens the device of the connection: of all ACTIVE ports, the one with a RoCE v2 GID that
+ * is sock's local address; or else the first that will do, and a line says so: on RoCE
  * one with a GID that is not link-local. opt can name device, port and GID. What does not answer
  * is passed over with a warning. Dies if nothing is left. Close with ibv_close_device. */
 struct ibv_context *open_device(const struct options *opt, int sock, struct port *port);

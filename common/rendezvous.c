@@ -112,10 +112,10 @@ static const char *receive_line(struct rendezvous *rv, const char *expected) {
 
 /* A socket for the first address that works: connected to HOST, or listening. Returns -1 and sets
  * errno if none does. An IPv6 socket takes IPv4 addresses, too, as ::ffff:a.b.c.d. */
-static int open_socket(const struct options *opt) {
+static int open_socket(const struct options *opt, int type) {
     const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0), on = 1, off = 0;
     const struct addrinfo hints = {.ai_family = ipv6 < 0 ? AF_INET : AF_INET6,
-                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_socktype = type,
                                    .ai_flags = AI_V4MAPPED | AI_ALL | AI_PASSIVE};
     const struct timeval limit = {.tv_sec = (time_t)opt->timeout};
     const char *host = opt->host ? opt->host : opt->bind;
@@ -127,7 +127,7 @@ static int open_socket(const struct options *opt) {
     const int unresolved = getaddrinfo(host, port, &hints, &list);
     if (unresolved) die(0, "cannot resolve '%s': %s", host, gai_strerror(unresolved));
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        const int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int s = socket(a->ai_family, type | SOCK_CLOEXEC, 0);
         setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect's, too */
         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
@@ -146,7 +146,7 @@ static int open_socket(const struct options *opt) {
 static int open_patiently(const struct options *opt) {
     const double deadline = now() + CONNECT_PATIENCE;
     int fd;
-    while ((fd = open_socket(opt)) < 0 && errno == ECONNREFUSED && now() < deadline)
+    while ((fd = open_socket(opt, SOCK_STREAM)) < 0 && errno == ECONNREFUSED && now() < deadline)
         poll(NULL, 0, 200);
     if (fd < 0 && opt->host)
         die(errno, "cannot connect to %s, TCP port %ju", opt->host, opt->tcp_port);
@@ -175,8 +175,10 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     if (!one || !*one) stop(EXIT_NO_DEVICE, list ? 0 : errno, "no RDMA device %s", which);
     ibv_free_device_list(list);
     signal(SIGPIPE, SIG_IGN); /* a peer that has gone is an error to report */
-    const int fd = open_patiently(opt);
-    *rv = (struct rendezvous){.fd = fd, .since = now(), .opt = opt};
+    /* Connecting a UDP socket sends nothing, but finds this side's address on the way to HOST. */
+    const int fd = opt->host ? open_socket(opt, SOCK_DGRAM) : open_patiently(opt);
+    if (fd < 0) die(errno, "cannot reach %s", opt->host);
+    *rv = (struct rendezvous){.fd = fd, .opt = opt};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
         if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
@@ -206,10 +208,8 @@ void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
              opt->sample, mine->lid, mine->qpn, mine->psn, gid, mine->mtu, mine->addr, mine->rkey,
              mine->len, mine->max_sge, mine->rd_atomic, opt->host ? work : rv->work);
     if (opt->host) {
-        if (now() > rv->since + 1) { /* the server waits 2 s for the line: connect anew */
-            close(rv->fd);
-            rv->fd = open_patiently(opt);
-        }
+        close(rv->fd); /* the UDP socket: only now is there a line to send */
+        rv->fd = open_patiently(opt);
         send_line(rv, line);
         if (strncmp(receive_line(rv, "line"), REFUSAL, strlen(REFUSAL)) == 0)
             die(0, "the server refused: %s", rv->line + strlen(REFUSAL));

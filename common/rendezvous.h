@@ -32,21 +32,21 @@ struct endpoint {
 
 enum { LINE_SIZE = 1024 };
 struct rendezvous {
-    int fd; /* the TCP connection, made at since, a time of now() */
-    double since;
+    int fd; /* the TCP connection; on a client before the swap: a UDP socket towards the server */
     struct options *opt;
     char line[LINE_SIZE + 1]; /* the last line received; in it, what the client asked for: */
     const char *work;
 };
 
-/* Meets the peer, or dies; with 77, before anybody waits, if there is no device (of --ib-dev's
- * name). A client connects to opt->host; while nobody listens there it tries for 5 s. A server
+/* Dies, with 77 and before anybody waits, if there is no device (of --ib-dev's name). A server
  * waits (600 s, or --timeout) for a client whose line it accepts: it goes to *peer, its work to
- * *opt. */
+ * *opt. A client finds its own address on the route to opt->host (the first one, if the name has
+ * several), by which open_device() chooses. */
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
 
-/* Sends *mine; a client then receives *peer. After it, peer->mtu is the smaller one of the two.
- * Dies if the server refuses, or sends a wrong line. */
+/* Sends *mine; a client connects for that (while nobody listens there it tries for 5 s) and then
+ * receives *peer. After it, peer->mtu is the smaller one of the two. Dies if the server refuses, or
+ * sends a wrong line. */
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
 
 /* A barrier. Dies if the peer closes, sends another line, or none for opt->timeout seconds. */

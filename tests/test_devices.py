@@ -42,7 +42,6 @@ class DeviceTest(PairTest):
         self.check_failed(end(client), sample, "client", reason)
         server = end(server)
         self.check_failed(server, sample, "server", "no client came in 3 s", hint=False)
-        self.assertIn("refused a client: the peer closed the connection", server.err)
 
 
 class WrongOptions(DeviceTest):

@@ -180,15 +180,13 @@ class BadPeers(PairTest):
         server.err = ""
         self.both_pass("03_read", server, client)
 
-    def test_a_client_that_took_too_long_to_set_up_connects_again(self):
+    def test_a_client_that_takes_long_to_set_up_connects_after_it(self):
         port = next(ports)
         server = start("03_read", "-p", str(port))
         client = start("03_read", "-p", str(port), "127.0.0.1", env={
             **os.environ, "LD_PRELOAD": OTHER_DEVICE, "HV_DEVICE": "slow",
             "ASAN_OPTIONS": "verify_asan_link_order=0"})
         client, server = end(client), end(server)
-        self.assertIn("refused a client: the peer is silent", server.err)
-        server.err = ""
         self.both_pass("03_read", server, client)
 
     def test_thousands_of_mutated_lines_at_one_server(self):

@@ -155,7 +155,7 @@ class Run(unittest.TestCase):
                                cwd=os.path.join(ROOT, "01_hello_write"), capture_output=True,
                                text=True, stdin=subprocess.DEVNULL, timeout=200, check=False)
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*found "good morning"'
+        self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*memory holds "good morning"'
                          r".*--- client: \./hello_write --message good morning 127\.0\.0\.1\n")
 
     def test_make_run_on_two_hosts_shows_both_sides(self):
