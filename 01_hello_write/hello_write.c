@@ -14,8 +14,8 @@
  *   RESULT sample=01_hello_write role=client status=PASS bytes=11 digest=a59563b74b836add
  *
  * Rendezvous: size is the length of the text in bytes, without a NUL; iters is 1; seed is
- * the text's FNV-1a digest, so that the server can verify what it never saw. The server
- * lends size bytes. Barriers: ready, done.
+ * the text's FNV-1a digest, with which the server verifies the text. The server exposes
+ * size bytes. Barriers: ready, done.
  */
 #include "data.h"
 #include "device.h"
@@ -36,9 +36,9 @@ int main(int argc, char **argv) {
     opt.size = strlen(message);
     opt.seed = fnv1a(FNV_BASIS, message, opt.size);
 
-    /* 2. Meet the peer on TCP. The address of that connection tells which device, port and
-     * GID to use. A protection domain ties queue pairs and memory regions together; in the
-     * completion queue the NIC reports which requests are done. */
+    /* 2. Start the rendezvous on TCP. The local address of this connection tells which device,
+     * port and GID to use. A queue pair can use a memory region only if both are in the same
+     * protection domain. In the completion queue the NIC reports which requests are done. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -49,10 +49,10 @@ int main(int argc, char **argv) {
     struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
     if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: the text between two guards. All of it is poisoned first, so that one can
-     * tell what was written. Only the text's bytes are registered, with the least rights:
-     * the client's NIC only reads them; the server's bytes are written by the peer, a right
-     * that is only granted together with LOCAL_WRITE. */
+    /* 3. Memory: the text between two guards. All of it is poisoned first, to see later which
+     * bytes were written. Only the text's bytes are registered, with the least rights. On the
+     * client the NIC only reads them. On the server the peer writes them: REMOTE_WRITE, which
+     * needs LOCAL_WRITE as well. */
     char *text = guarded_alloc(opt.size);
     poison_fill(text, opt.size, 0);
     if (client) memcpy(text, message, opt.size);
@@ -71,8 +71,8 @@ int main(int argc, char **argv) {
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap what the peer cannot guess. The rkey gives the peer access to that memory.
-     * The client exposes no memory, so it sends no rkey. */
+    /* 5. Exchange what the peer cannot guess. The rkey gives the peer access to the memory at
+     * addr. The client exposes no memory, so it sends no rkey. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = qp->qp_num,
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     struct ibv_qp_attr to_init = {
         .qp_state = IBV_QPS_INIT,
         .port_num = port.num,
-        .pkey_index = 0, /* the partition: usually, not always, the default one */
+        .pkey_index = 0, /* index 0 is usually the default partition */
         .qp_access_flags = client ? 0 : IBV_ACCESS_REMOTE_WRITE,
     };
     check(ibv_modify_qp(qp, &to_init,
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     const struct ibv_global_route grh = {
         .dgid = peer.gid,
         .sgid_index = port.gid_index, /* of our own GID in the port's table */
-        .hop_limit = 64,              /* InfiniBand; on RoCE the kernel takes the route's */
+        .hop_limit = 64,              /* on RoCE the kernel uses the IP route's value instead */
         .traffic_class = (uint8_t)opt.traffic_class,
     };
     struct ibv_qp_attr to_rtr = {
@@ -131,9 +131,9 @@ int main(int argc, char **argv) {
         .sq_psn = mine.psn,
         .timeout = 16,      /* wait 4.096 us * 2^16 = 0.27 s for an acknowledgement; this is
                                nominal: cards may wait longer, or adapt */
-        .retry_cnt = 6,     /* then send again, at most this often (7 on rxe: no limit) */
-        .rnr_retry = 6,     /* the same where no receive was posted (7: no limit) */
-        .max_rd_atomic = 0, /* own READs and atomics under way at a time: none here */
+        .retry_cnt = 6,     /* then send again, at most 6 times (7 on rxe: no limit) */
+        .rnr_retry = 6,     /* the same after an RNR NAK: no receive was posted (7: no limit) */
+        .max_rd_atomic = 0, /* own READs and atomics that can be outstanding: none here */
     };
     check(ibv_modify_qp(qp, &to_rts,
                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
           "ibv_modify_qp to RTS");
     rendezvous_sync(&rv, "ready");
 
-    /* 7. The verb. The SGE says what to send; the work request, where to write it. The
+    /* 7. The verb. The SGE says what to send. The work request says where to write it. The
      * completion comes when the peer's NIC has acknowledged the WRITE. */
     if (client) {
         struct ibv_sge sge = {
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
             .lkey = mr->lkey,
         };
         struct ibv_send_wr wr = {
-            .wr_id = 1, /* ours to choose; the completion has the same */
+            .wr_id = 1, /* any number; the completion has the same one */
             .sg_list = &sge,
             .num_sge = 1,
             .opcode = IBV_WR_RDMA_WRITE,
@@ -165,9 +165,9 @@ int main(int argc, char **argv) {
         printf("wrote \"%s\" to the server's address 0x%jx, rkey 0x%x\n", message, peer.addr,
                peer.rkey);
     }
-    /* The server gets no completion for a WRITE. Here the client says on TCP that the text is
-     * complete. This works on common hosts. The standard guarantees it only for a message on
-     * the same queue pair: RDMA WRITE with immediate data, or a SEND after the WRITE. */
+    /* The server gets no completion for a WRITE. In this sample the client says on TCP that the
+     * text is complete. This works on common hosts. The standard guarantees the data only after a
+     * completion at the server: of a WRITE with immediate data, or of a later SEND on this QP. */
     rendezvous_sync(&rv, "done");
 
     /* 8. Verify the text, and the guards around it that nobody may change. */
@@ -175,7 +175,7 @@ int main(int argc, char **argv) {
     bool pass = expect(digest == opt.seed, "memory does not hold the text that was sent");
     pass = guards_right("memory", text, opt.size) && pass;
     if (!client) {
-        for (size_t i = 0; i < opt.size; i++) { /* no control codes to the terminal */
+        for (size_t i = 0; i < opt.size; i++) { /* print no control codes to the terminal */
             const unsigned char c = (unsigned char)text[i];
             const bool c1 = c >= 0x80 && c < 0xa0 && (i == 0 || text[i - 1] == '\xc2');
             if (c < ' ' || c == 0x7f || c1) text[i] = '?';

@@ -14,7 +14,7 @@
  *   RESULT sample=02_send_recv role=client status=PASS bytes=4096 digest=...
  *
  * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size
- * bytes. The digest goes over all messages in order. Nobody lends memory. Barriers: ready
+ * bytes. The digest covers all messages in order. No side exposes memory. Barriers: ready
  * (each side has posted its first receive), done.
  */
 #include "data.h"
@@ -35,8 +35,8 @@ int main(int argc, char **argv) {
     parse_options(&opt, rows, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, and a completion queue for each direction,
-     * because a SEND's and a receive's completion can come in either order. */
+    /* 2. Start the rendezvous. Device, protection domain, and a completion queue for each
+     * direction, because the completions of a SEND and of a receive can come in either order. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
     struct ibv_cq *recv_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
     if (!recv_cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: a buffer to send from, and behind it one to receive into. LOCAL_WRITE lets
+    /* 3. Memory: a buffer to send from, followed by a buffer to receive into. LOCAL_WRITE lets
      * this side's NIC write what arrives; the peer gets no right. */
     char *out = guarded_alloc(2 * opt.size), *in = out + opt.size;
     poison_fill(out, opt.size, opt.seed);
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap the addresses of the queue pairs; no memory address, no rkey. */
+    /* 5. Exchange the addresses of the queue pairs; no memory address, no rkey. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = qp->qp_num,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * 03_read - the client fetches the server's data with RDMA READ. The server's memory may be
- * read by the peer, and nothing else; its CPU takes no part.
+ * read by the peer, and nothing else. The server's CPU takes no part.
  *
  *   gcc -I../common -o read read.c ../common/[a-z]*.c -libverbs
  *   ./read               in one terminal: the server
@@ -13,7 +13,7 @@
  *   read 4096 bytes from the server's address 0x..., rkey 0x...
  *   RESULT sample=03_read role=client status=PASS bytes=4096 digest=...
  *
- * Rendezvous: the server lends size bytes with the pattern (data.h) of seed; its rd_atomic
+ * Rendezvous: the server exposes size bytes with the pattern (data.h) of seed; its rd_atomic
  * is 1. The client reads them iters times. Barriers: ready, done.
  */
 #include "data.h"
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     parse_options(&opt, rows, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, completion queue. */
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -45,8 +45,8 @@ int main(int argc, char **argv) {
     struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
     if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory. The peer may read the server's; no NIC may write it, not even the server's
-     * own. The client's own NIC writes the data that comes back: LOCAL_WRITE. */
+    /* 3. Memory. The peer may read the server's buffer; no NIC may write it, not even the
+     * server's own. The client's buffer needs LOCAL_WRITE: its own NIC writes the data there. */
     char *buf = guarded_alloc(opt.size);
     if (client)
         poison_fill(buf, opt.size, opt.seed);
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap. The server says where its data is and which rkey gives access to it, and how
+    /* 5. Exchange. The server says where its data is and which rkey gives access to it, and how
      * many READs it answers at a time. */
     const struct endpoint mine = {
         .lid = port.lid,
@@ -82,21 +82,21 @@ int main(int argc, char **argv) {
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS. Both ends keep state for a READ until its data has come
-     * back, and a device can do that for a limited number (ibv_devinfo -v):
+    /* 6. RESET -> INIT -> RTR -> RTS. Both sides keep state for each READ, and a device has room
+     * for a limited number of them (ibv_devinfo -v):
      *   max_dest_rd_atomic, set at RTR: how many READs and atomics of the peer this side
      *     answers at a time (at most max_qp_rd_atom).
-     *   max_rd_atomic, set at RTS: how many of its own this side has under way at a time (at
-     *     most max_qp_init_rd_atom); further ones wait in the send queue. It must not exceed
-     *     the peer's max_dest_rd_atomic, so the sides swap that. (By the standard, a READ too
-     *     many ends in remote invalid request error; rxe answers it.) */
+     *   max_rd_atomic, set at RTS: how many of its own this side can have outstanding (at most
+     *     max_qp_init_rd_atom); the others wait in the send queue. It must not exceed the peer's
+     *     max_dest_rd_atomic. So each side tells the other that number. (If it does exceed it,
+     *     the standard says remote invalid request error; rxe answers all of them.) */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
-    /* 7. The verb. The SGE says where to write the data; the work request, where to read it.
-     * When it completes, all the data is here. */
+    /* 7. The verb. The SGE says where to write the data. The work request says where to read it.
+     * When the READ has completed, all the data is here. */
     bool pass = true;
     for (uint64_t i = 0; client && i < opt.iters; i++) {
         struct ibv_sge sge = {
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
         printf("read %ju bytes from the server's address 0x%jx, rkey 0x%x\n", opt.size, peer.addr,
                peer.rkey);
     else
-        printf("lent %ju bytes at address %p, rkey 0x%x\n", opt.size, (void *)buf, mr->rkey);
+        printf("exposed %ju bytes at address %p, rkey 0x%x\n", opt.size, (void *)buf, mr->rkey);
 
     /* 8. Verify every byte, on both sides: the server's must not have changed. */
     const uint64_t digest = fnv1a(FNV_BASIS, buf, opt.size);

@@ -17,9 +17,9 @@
  *   ...
  *   RESULT sample=04_atomic role=client status=PASS bytes=8 digest=...
  *
- * Rendezvous: size is 8. The server lends one word that holds seed at first; its rd_atomic
- * is 1. The client adds 1 iters times, and then swaps the sum (modulo 2^64) for its bitwise
- * complement. That is the final value; the digest is of its 8 bytes, lowest first.
+ * Rendezvous: size is 8. The server exposes one word, whose first value is seed; its rd_atomic
+ * is 1. The client does iters fetch-and-adds of 1, and then replaces the sum (modulo 2^64) by its
+ * bitwise complement. That is the final value; the digest is of its 8 bytes, lowest first.
  * Barriers: ready, done.
  */
 #include "data.h"
@@ -39,9 +39,9 @@ int main(int argc, char **argv) {
     parse_options(&opt, rows, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, completion queue. Not every device has
-     * atomics. ATOMIC_HCA means: atomic with respect to this device's own operations only;
-     * the CPU's accesses may come in between. */
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. Not every device has
+     * atomics. With IBV_ATOMIC_HCA they are atomic only with respect to this device's own
+     * operations; the CPU's accesses may come in between. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -56,8 +56,8 @@ int main(int argc, char **argv) {
     struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
     if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: 8 bytes, aligned to 8, as atomics require. The server's word may be changed
-     * by the peer's atomics, but not read or written. The client's receives the old values. */
+    /* 3. Memory: 8 bytes, aligned to 8, as atomics require. On the server the peer's atomics may
+     * change the word; its READs and WRITEs may not. On the client the old values go there. */
     uint64_t *word = guarded_alloc(8);
     *word = opt.seed;
     struct ibv_mr *mr =
@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
 
-    /* 5. Swap. The server says where the word is and which rkey gives access to it. */
+    /* 5. Exchange. The server says where the word is and which rkey gives access to it. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = qp->qp_num,
@@ -90,19 +90,19 @@ int main(int argc, char **argv) {
     rendezvous_swap(&rv, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. Atomics count as READs: the server answers one at a
-     * time, the client has one under way (03_read explains the two numbers). */
+     * time, the client has one outstanding (03_read explains the two numbers). */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_ATOMIC);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
     rendezvous_sync(&rv, "ready");
 
-    /* 7. The verbs. The client also keeps the value that the server's word must have: what
-     * each operation must find, and what it leaves. */
+    /* 7. The verbs. The client computes which value the server's word must have before and after
+     * each operation. */
     const uint64_t counted = opt.seed + opt.iters, swapped = ~counted;
     const struct {
         const char *name;
         enum ibv_wr_opcode opcode;
-        uint64_t compare_add, swap; /* add compare_add; or, if equal to it, become swap */
+        uint64_t compare_add, swap; /* what to add; or what to compare with, and the new value */
         uint64_t times;
     } steps[] = {
         {"fetch-and-add of 1", IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, opt.iters},
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
             wait_completion(cq, steps[s].name, opt.timeout, &wc);
             if (wc.wr_id != i) die(0, "another request's completion");
 
-            /* 8. Verify that it found the value that it must find. */
+            /* 8. Verify that the operation returned the value that the word must have had. */
             pass = expect(*word == value, "%s, number %ju: found %ju, not %ju", steps[s].name, i,
                           *word, value) &&
                    pass;
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     }
     rendezvous_sync(&rv, "done");
 
-    /* 8. Both hold the final value now: the server's word, and what the last look found. */
+    /* 8. Both sides hold the final value now: the server's word, the client's last result. */
     const uint64_t found = *word;
     uint8_t bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(found >> (8 * i));

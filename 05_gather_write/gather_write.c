@@ -15,10 +15,10 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=05_gather_write role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. The server lends memory for the longest
- * message. All iters messages are the same: the pattern (data.h) of seed. Barriers: ready;
- * for each message prepared (its memory is filled or poisoned) and moved, but after the last
- * one done; with --bench those of measure.h.
+ * Rendezvous: for the fields of work= see blocks.h. The server exposes memory for the longest
+ * message. All iters messages are the same: the pattern (data.h) of seed. Barriers: "ready";
+ * before each message "prepared" (memory is filled or poisoned); after each message "moved",
+ * after the last one "done" instead. With --bench: those of measure.h.
  */
 #include "blocks.h"
 #include "device.h"
@@ -72,8 +72,8 @@ static uint32_t build_gather_list(struct side *s, const struct layout *l, const 
 }
 
 /* Waits until count work requests are done. Only the last one of each post is signalled. A
- * queue pair completes its requests in order, so that completion stands for all before it.
- * (A request that fails completes in any case.) */
+ * queue pair completes its requests in order, so all requests before that one are done, too.
+ * (A request that fails always has a completion.) */
 static void wait_until_done(struct side *s, uint64_t count) {
     struct ibv_wc wc;
     while (s->done < count) {
@@ -83,7 +83,7 @@ static void wait_until_done(struct side *s, uint64_t count) {
 }
 
 /* Posts wr[0] to wr[n - 1] as a chain through next: in one call if the send queue has room,
- * otherwise in pieces as it empties. The queue never overflows. */
+ * otherwise in several calls, each when there is room again. The queue never overflows. */
 static void post_chain(struct side *s, uint32_t n) {
     const uint32_t half = s->queue > 1 ? s->queue / 2 : 1;
     struct ibv_send_wr *bad_wr;
@@ -98,13 +98,13 @@ static void post_chain(struct side *s, uint32_t n) {
         s->posted += piece;
         s->wr[first + piece - 1].next = NULL;
         s->wr[first + piece - 1].send_flags = IBV_SEND_SIGNALED;
-        s->wr[first + piece - 1].wr_id = s->posted; /* so many are done when it completes */
+        s->wr[first + piece - 1].wr_id = s->posted; /* the number done when it completes */
         check(ibv_post_send(s->qp, &s->wr[first], &bad_wr), "ibv_post_send");
         first += piece;
     }
 }
 
-/* Builds and posts one message. staging is the buffer to pack it into. A contiguous message
+/* Builds and posts one message. METHOD_COPY packs it into staging first. A contiguous message
  * is a list of one block. */
 static void post_message(struct side *s, const struct layout *l, enum method method,
                          char *staging) {
@@ -119,9 +119,9 @@ static void post_message(struct side *s, const struct layout *l, enum method met
     post_chain(s, n);
 }
 
-/* Moves count messages with up to depth in flight. Each has its own staging buffer, which is
- * not changed before the NIC is done with it. (See measure.h. All messages go from the same
- * blocks to the same place; messages that differ would need different places.) */
+/* Moves count messages with up to depth in flight. Each has its own staging buffer, which does
+ * not change until the NIC is done with it. (See measure.h. Here all messages are the same and
+ * go to the same remote address. Different messages would need different addresses.) */
 static void transfer(void *ctx, const struct layout *l, enum method method, unsigned count,
                      unsigned depth, double *latency) {
     struct side *s = ctx;
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, completion queue. */
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -173,8 +173,8 @@ int main(int argc, char **argv) {
     if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
     const double registering = now() - start;
 
-    /* 4. The queue pair: as many SGEs in a work request as the device takes. The maximum is
-     * not always to be had (ibv_query_device(3), NOTES); then ask for half. */
+    /* 4. The queue pair: as many SGEs in a work request as the device allows. A device cannot
+     * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half. */
     side.queue = client ? smaller(QUEUE_SIZE, (uint32_t)device.max_qp_wr) : 1;
     side.max_sge = client ? (uint32_t)device.max_sge : 1;
     struct ibv_qp_init_attr init;
@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
     side.queue = smaller(side.queue, init.cap.max_send_wr);
     side.max_sge = smaller(side.max_sge, init.cap.max_send_sge);
 
-    /* 5. Swap: the server's buffer and its rkey. */
+    /* 5. Exchange: the server's buffer and its rkey. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = side.qp->qp_num,
@@ -250,7 +250,7 @@ int main(int argc, char **argv) {
     if (work.bench) pass = measure(&measured, &rv, &work);
     rendezvous_sync(&rv, "done");
 
-    /* The peer has said that it writes no more: verify what the digest is taken of. */
+    /* The peer has said that it writes no more: verify the memory, and compute its digest. */
     const uint64_t digest = memory_digest(memory, l);
     pass = memory_right(memory, l) && pass;
     pass = rendezvous_verdict(&rv, pass);

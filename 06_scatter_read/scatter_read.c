@@ -15,11 +15,11 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=06_scatter_read role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. The server lends memory for the longest
+ * Rendezvous: for the fields of work= see blocks.h. The server exposes memory for the longest
  * message; its rd_atomic says how many READs it answers at a time. All iters messages are
- * the same: the pattern (data.h) of seed. Barriers: ready; for each message prepared (its
- * memory is filled or poisoned) and moved, but after the last one done; with --bench those
- * of measure.h.
+ * the same: the pattern (data.h) of seed. Barriers: "ready"; before each message "prepared"
+ * (memory is filled or poisoned); after each message "moved", after the last one "done"
+ * instead. With --bench: those of measure.h.
  */
 #include "blocks.h"
 #include "device.h"
@@ -29,7 +29,7 @@
 #include "report.h"
 
 enum { QUEUE_SIZE = 1024 }; /* work requests in the send queue, at most */
-enum { READS = 16 };        /* under way at a time, if both devices can do it */
+enum { READS = 16 };        /* outstanding at a time, if both devices allow it */
 
 /* One side of the transfer: what the functions below and the measurements share. */
 struct side {
@@ -73,8 +73,8 @@ static uint32_t build_scatter_list(struct side *s, const struct layout *l, const
 }
 
 /* Waits until count work requests are done. Only the last one of each post is signalled. A
- * queue pair completes its requests in order, so that completion stands for all before it.
- * (A request that fails completes in any case.) */
+ * queue pair completes its requests in order, so all requests before that one are done, too.
+ * (A request that fails always has a completion.) */
 static void wait_until_done(struct side *s, uint64_t count) {
     struct ibv_wc wc;
     while (s->done < count) {
@@ -84,7 +84,7 @@ static void wait_until_done(struct side *s, uint64_t count) {
 }
 
 /* Posts wr[0] to wr[n - 1] as a chain through next: in one call if the send queue has room,
- * otherwise in pieces as it empties. The queue never overflows. */
+ * otherwise in several calls, each when there is room again. The queue never overflows. */
 static void post_chain(struct side *s, uint32_t n) {
     const uint32_t half = s->queue > 1 ? s->queue / 2 : 1;
     struct ibv_send_wr *bad_wr;
@@ -99,14 +99,14 @@ static void post_chain(struct side *s, uint32_t n) {
         s->posted += piece;
         s->wr[first + piece - 1].next = NULL;
         s->wr[first + piece - 1].send_flags = IBV_SEND_SIGNALED;
-        s->wr[first + piece - 1].wr_id = s->posted; /* so many are done when it completes */
+        s->wr[first + piece - 1].wr_id = s->posted; /* the number done when it completes */
         check(ibv_post_send(s->qp, &s->wr[first], &bad_wr), "ibv_post_send");
         first += piece;
     }
 }
 
-/* Builds and posts the READs of one message: into the blocks, or contiguous into staging,
- * which is a list of one block. */
+/* Builds and posts the READs of one message: into the blocks; or into staging, which is
+ * contiguous and so a list of one block. */
 static void post_message(struct side *s, const struct layout *l, enum method method,
                          const char *staging) {
     const struct layout whole = {.block_size = l->bytes, .block_num = 1};
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
     parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, completion queue. */
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -175,9 +175,9 @@ int main(int argc, char **argv) {
     if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
     const double registering = now() - start;
 
-    /* 4. The queue pair: as many SGEs in a work request as the device takes, for READs on some
-     * fewer. The maximum is not always to be had (ibv_query_device(3), NOTES); then ask for
-     * half. */
+    /* 4. The queue pair: as many SGEs in a work request as the device allows; some devices allow
+     * fewer for READs. A device cannot always reach its maximum (ibv_query_device(3), NOTES). If
+     * it fails, ask for half. */
     side.queue = client ? smaller(QUEUE_SIZE, (uint32_t)device.max_qp_wr) : 1;
     side.max_sge = client ? (uint32_t)device.max_sge : 1;
     if (device.max_sge_rd > 0) side.max_sge = smaller(side.max_sge, (uint32_t)device.max_sge_rd);
@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
     side.queue = smaller(side.queue, init.cap.max_send_wr);
     side.max_sge = smaller(side.max_sge, init.cap.max_send_sge);
 
-    /* 5. Swap: the server's buffer and its rkey, and how many READs it answers at a time. */
+    /* 5. Exchange: the server's buffer, its rkey, and how many READs it answers at a time. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = side.qp->qp_num,
@@ -213,7 +213,7 @@ int main(int argc, char **argv) {
     };
     rendezvous_swap(&rv, &mine, &peer);
 
-    /* 6. RESET -> INIT -> RTR -> RTS, with as many READs under way as both sides can do. */
+    /* 6. RESET -> INIT -> RTR -> RTS, with as many outstanding READs as both sides allow. */
     const uint32_t reads =
         smaller(smaller(READS, (uint32_t)device.max_qp_init_rd_atom), peer.rd_atomic);
     if (client && reads == 0) die(0, "one of the two devices does no READs");
@@ -258,7 +258,7 @@ int main(int argc, char **argv) {
     if (work.bench) pass = measure(&measured, &rv, &work);
     rendezvous_sync(&rv, "done");
 
-    /* All READs are done: verify what the digest is taken of. */
+    /* All READs are done: verify the memory, and compute the digest of the message. */
     const uint64_t digest = memory_digest(memory, l);
     pass = memory_right(memory, l) && pass;
     pass = rendezvous_verdict(&rv, pass);

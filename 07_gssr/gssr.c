@@ -16,15 +16,15 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. Nobody lends memory. All iters messages are
- * the same, the pattern (data.h) of seed, and consist of SENDs in block order: by sgl, of as many
- * blocks each as the smaller max_sge; by each, of one block; by copy (and contig) it is one SEND;
- * auto is sgl if a block has at least path-MTU bytes, else copy. An acknowledgement is a SEND of no
- * bytes; its immediate data is the number of receives that the server has used since the start,
- * modulo 2^32. One comes after 256 receives at the latest, and after the last message. The client
- * has 16 receives for them, and never more than 1024 SENDs that are not acknowledged. Barriers:
- * ready; for each message prepared (its memory is filled or poisoned, its receives are posted) and
- * moved, but after the last one done; with --bench those of measure.h.
+ * Rendezvous: for the fields of work= see blocks.h. No side exposes memory. All iters messages are
+ * the same: the pattern (data.h) of seed, in one or more SENDs in block order. Method sgl: max_sge
+ * blocks in each SEND (the smaller max_sge of both sides; fewer in the last one). each: one block.
+ * copy, contig: one SEND. auto: sgl if a block has at least path-MTU bytes, else copy. An
+ * acknowledgement is a SEND of no bytes. Its immediate data is the number of receives that the
+ * server has used since the start, modulo 2^32. The server sends one after at most 256 receives,
+ * and after the last message. The client has 16 receives for them (at most 1024 SENDs are unacked).
+ * Barriers: "ready"; before each message "prepared" (memory is filled or poisoned, receives are
+ * posted); after each message "moved", after the last one "done" instead. --bench: see measure.h.
  */
 #include "blocks.h"
 #include "device.h"
@@ -49,16 +49,16 @@ struct side {
     struct memory memory;    /* contig: staging buffers, one message each */
     uint32_t max_sge;        /* SGEs in a work request, of the side that takes fewer */
     uint64_t posted, done;   /* work requests in the send queue, since the start */
-    uint64_t acked;          /* client: receives that the server has used */
+    uint64_t acked;          /* client: receives that the server says it has used */
     uint64_t expected, used; /* server: receives posted, and used */
-    unsigned next_message;   /* server: the next receive to post is of this message, */
-    uint32_t next_wr;        /* and is this one of its work requests */
+    unsigned next_message;   /* server: number of the message of the next receive to post, */
+    uint32_t next_wr;        /* and number of that receive in the message */
     struct ibv_sge *sge;
     uint64_t timeout; /* seconds */
 };
 
-/* Where a message is: in the blocks, or in a staging buffer, which is a list of one block. A work
- * request has per_wr SGEs on both sides: a SEND fills the receive that it meets. */
+/* Where a message is: in the blocks, or in a staging buffer, which counts as one block. A work
+ * request has up to per_wr SGEs, the same on both sides: a SEND exactly fills its receive. */
 struct pieces {
     struct layout layout;
     const char *base;
@@ -89,8 +89,8 @@ static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) 
     return (int)n;
 }
 
-/* Posts SENDs number first to first + n - 1 of a message as one chain. The last one's completion
- * says how many are done by then. */
+/* Posts SENDs first to first + n - 1 of a message as one chain. Only the last one is signalled. Its
+ * wr_id is the number of work requests that are done when it completes. */
 static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
     struct ibv_send_wr wr[PART], *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
@@ -108,7 +108,7 @@ static void post_sends(struct side *s, const struct pieces *p, uint32_t first, u
     check(ibv_post_send(s->qp, wr, &bad_wr), "ibv_post_send");
 }
 
-/* The same for receives. Each of them has a completion of its own. */
+/* Posts receives first to first + n - 1 of a message as one chain. Each has its own completion. */
 static void post_receives(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
     struct ibv_recv_wr wr[PART], *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
@@ -124,9 +124,9 @@ static void post_receives(struct side *s, const struct pieces *p, uint32_t first
     check(ibv_post_recv(s->qp, wr, &bad_wr), "ibv_post_recv");
 }
 
-/* Waits for the next completion of cq. Both sides wait for each other here. Neither polls in a
- * loop, which would take the CPU from the other; it sleeps until the completion channel has an
- * event. (05 and 06 poll: mind that when you compare their figures.) */
+/* Waits for the next completion of cq. In this sample both processes wait for each other. A process
+ * that polls in a loop takes the CPU from the other. So it sleeps until the completion channel has
+ * an event. (05 and 06 poll. So do not compare their figures with those of 07.) */
 static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct ibv_wc *wc) {
     const double deadline = now() + (double)s->timeout;
     struct pollfd channel = {.fd = cq->channel->fd, .events = POLLIN};
@@ -174,15 +174,14 @@ static void wait_until_acked(struct side *s, uint64_t count) {
         if (!(wc.wc_flags & IBV_WC_WITH_IMM))
             die(0, "the peer sent a message instead of an acknowledgement");
         s->acked += (uint32_t)(ntohl(wc.imm_data) - (uint32_t)s->acked);
-        if (s->acked > s->posted)
-            die(0, "the peer sent an acknowledgement of what it was never sent");
+        if (s->acked > s->posted) die(0, "the peer acknowledged more SENDs than were posted");
         post_ack_receive(s);
-        wait_until_done(s, s->acked); /* what has arrived is done: this frees the send queue */
+        wait_until_done(s, s->acked); /* acknowledged SENDs are done: this frees the send queue */
     }
 }
 
-/* Client: sends count messages. At most depth of them are not acknowledged; and no SEND is
- * posted before the server has posted the receive for it. */
+/* Client: sends count messages, with at most depth of them unacknowledged. It posts no SEND before
+ * the server has posted the receive for it. */
 static void send_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
                           unsigned depth, double *latency) {
     struct side *s = ctx;
@@ -208,8 +207,8 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
     wait_until_acked(s, s->posted);
 }
 
-/* Server: posts the receives of messages below the number limit, as many as the queue takes,
- * in parts. It goes on where it stopped: at next_wr of next_message. */
+/* Server: posts receives for the messages before number "limit", as many as the queue holds, in
+ * parts. It continues where it stopped: at receive next_wr of message next_message. */
 static void post_ahead(struct side *s, const struct layout *l, enum method method, unsigned limit,
                        unsigned depth) {
     while (s->next_message < limit) {
@@ -222,7 +221,7 @@ static void post_ahead(struct side *s, const struct layout *l, enum method metho
     }
 }
 
-/* Server: posts what must be there before the client may send. */
+/* Server: posts the receives that the client needs before it may send. */
 static void expect_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
                             unsigned depth) {
     struct side *s = ctx;
@@ -240,8 +239,8 @@ static void send_ack(struct side *s) {
     check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of an acknowledgement");
 }
 
-/* Server: receives count messages into its blocks. It acknowledges when half of what may be
- * in flight has come, so that the client never waits for long, and after the last one. */
+/* Server: receives count messages into its blocks. It acknowledges after depth / 2 messages, so
+ * that the client never waits for long, and after the last one. */
 static void receive_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
                              unsigned depth, double *latency) {
     struct side *s = ctx;
@@ -257,7 +256,7 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
         if (ended && method == METHOD_COPY)
             layout_unpack(l, s->memory.contig + (i % depth) * l->bytes, s->memory.blocks);
         i += ended;
-        if (ended && bytes != i * l->bytes) /* less than the receive is no error to the NIC */
+        if (ended && bytes != i * l->bytes) /* a message shorter than its receive is no error */
             die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
         if (ended || k % PART == 0) post_ahead(s, l, method, smaller(count, i + depth), depth);
         if (s->used - told < PART && !(ended && (i == count || i % ((depth + 1) / 2) == 0)))
@@ -274,7 +273,7 @@ int main(int argc, char **argv) {
     parse_block_options(&opt, &work, argc, argv);
     const bool client = opt.host != NULL;
 
-    /* 2. Meet the peer; device, protection domain, completion channel, a queue for each way. */
+    /* 2. Start the rendezvous. Device, PD, completion channel, a completion queue per direction. */
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -303,8 +302,8 @@ int main(int argc, char **argv) {
     if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
     const double registering = now() - start;
 
-    /* 4. The queue pair: as many SGEs in a work request as the device takes. The maximum is
-     * not always to be had (ibv_query_device(3), NOTES); then ask for half. */
+    /* 4. The queue pair: as many SGEs in a work request as the device allows. A device cannot
+     * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half. */
     side.max_sge = (uint32_t)device.max_sge;
     struct ibv_qp_init_attr init;
     do {
@@ -322,7 +321,7 @@ int main(int argc, char **argv) {
     if (!side.qp) die(errno, "ibv_create_qp");
     side.max_sge = smaller(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
 
-    /* 5. Swap: no memory's address, but how many SGEs a work request can have here. */
+    /* 5. Exchange: no memory address, but how many SGEs a work request can have here. */
     const struct endpoint mine = {
         .lid = port.lid,
         .qpn = side.qp->qp_num,
@@ -380,7 +379,7 @@ int main(int argc, char **argv) {
     wait_until_done(&side, side.posted); /* the server's last acknowledgements */
     rendezvous_sync(&rv, "done");
 
-    /* All receives are used: verify what the digest is taken of. */
+    /* All receives are used: verify the memory, and compute the digest of the message. */
     const uint64_t digest = memory_digest(memory, l);
     pass = memory_right(memory, l) && pass;
     pass = rendezvous_verdict(&rv, pass);

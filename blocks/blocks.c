@@ -81,14 +81,14 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
     const struct option_row rows[] = {
         {'B', "block-size", "BYTES", "bytes in a block", NUMBER(w->block_size, 1, MAX_SPAN)},
         {0, "block-num", "N", "number of blocks", NUMBER(w->block_num, 1, MAX_BLOCKS)},
-        {'T', "stride", "BYTES", "default: 2 * block size", NUMBER(w->stride, 1, MAX_SPAN)},
+        {'T', "stride", "BYTES", "between block starts (2 blocks)", NUMBER(w->stride, 1, MAX_SPAN)},
         {'S', "seed", "N", "seed of the test data", NUMBER(opt->seed, 0, UINT64_MAX)},
         {'I', "student", "ID", "layout and seed that belong to this ID", .text = &w->student},
         {'x', "method", "NAME", "sgl (default), copy, each or auto", .text = &w->method_name},
         {'n', "iters", "N", "messages (1); --bench: rounds (11)", NUMBER(opt->iters, 1, MAX_ITERS)},
         {'k', "bench", NULL, "measure all methods", NUMBER(w->bench, 1, 1)},
         {'D', "depth", "N", "messages in flight for bandwidth", NUMBER(w->depth, 1, MAX_DEPTH)},
-        {'z', "sizes", "LIST", "to measure (" DEFAULT_SIZES ")", .text = &w->sizes},
+        {'z', "sizes", "LIST", "of messages (" DEFAULT_SIZES ")", .text = &w->sizes},
         {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
         {0},
     };

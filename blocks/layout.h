@@ -27,7 +27,7 @@ const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num
 /* The layout and the seed of a student: the same on every machine, different for every ID, and
  * awkward on purpose. With the FNV-1a digest h of the ID's bytes, and r(k) = splitmix64(h, k):
  *   block_size = 17 + 2 * (r(0) mod 1000)   an odd number
- *   block_num  = 33 + r(1) mod 168, and one more while it is a multiple of 30 or 32
+ *   block_num  = 33 + r(1) mod 168, plus 1 until it is not a multiple of 30 or 32
  *   stride     = block_size + 1 + r(2) mod 999
  *   seed       = r(3) */
 void layout_of_student(const char *id, struct layout *l, uint64_t *seed);
@@ -36,8 +36,8 @@ void layout_of_student(const char *id, struct layout *l, uint64_t *seed);
 void layout_pack(const struct layout *l, const void *blocks, void *message);
 void layout_unpack(const struct layout *l, const void *message, void *blocks);
 
-/* Fills the span: the gaps with canaries; the blocks with the pattern of seed, or with its
- * poison where the message has yet to come. */
+/* Fills the span: the gaps with canaries; the blocks with the pattern of seed, or, if poison is
+ * true, with its poison. */
 void layout_fill(const struct layout *l, void *blocks, uint64_t seed, bool poison);
 
 /* True if the span is as layout_fill leaves it without poison. Otherwise says on stderr

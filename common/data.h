@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Test data. Byte i of a seed's pattern is bits 8 * (i mod 8) and up of r(i / 8), where r(n) is
- * the SplitMix64 generator, modulo 2^64:
+/* Test data. The pattern of a seed: byte i is byte i mod 8, counted from the lowest, of r(i / 8).
+ * r(n) is the SplitMix64 generator, modulo 2^64:
  *   z = seed + (n + 1) * 0x9e3779b97f4a7c15;  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
  *   z = (z ^ z >> 27) * 0x94d049bb133111eb;   r = z ^ z >> 31
- * Poison is the pattern with all bits inverted: it marks what has yet to be written. */
+ * Poison is the pattern with all bits inverted. It marks memory that is not yet written. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,13 +13,13 @@
 uint64_t splitmix64(uint64_t seed, uint64_t n); /* r(n) */
 void pattern_fill(void *buf, size_t len, uint64_t seed);
 void poison_fill(void *buf, size_t len, uint64_t seed);
-/* Index of the first byte that is not the pattern's, or len. pattern_right is true if there is
- * none; otherwise it says on stderr which byte of what is wrong. */
+/* Index of the first byte that differs from the pattern, or len if none does. pattern_right returns
+ * true if none does; otherwise prints to stderr which byte is wrong. "what" names the memory. */
 size_t pattern_check(const void *buf, size_t len, uint64_t seed);
 bool pattern_right(const char *what, const void *buf, size_t len, uint64_t seed);
 
-/* Memory, aligned to 16, between guards of 64 bytes that nobody may change. guarded_alloc dies
- * without memory; guards_right says on stderr if a guard of what was changed. */
+/* Memory, aligned to 16, between guards of 64 bytes. guarded_alloc exits if there is no memory.
+ * guards_right returns false, and prints to stderr, if a guard has changed. */
 void *guarded_alloc(size_t size);
 bool guards_right(const char *what, const void *memory, size_t size);
 void guarded_free(void *memory);

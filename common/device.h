@@ -17,8 +17,8 @@ struct port {
     union ibv_gid gid;         /* zero if not global */
 };
 
-/* Opens the device of the connection: of all ACTIVE ports, the one with a RoCE v2 GID that
- * is sock's local address; or else the first that will do, and a line says so: on RoCE
- * one with a GID that is not link-local. opt can name device, port and GID. What does not answer
- * is passed over with a warning. Dies if nothing is left. Close with ibv_close_device. */
+/* Opens a device and chooses a port: the ACTIVE one with a RoCE v2 GID that is the local address
+ * of sock, the connection. If there is none, it takes the first usable port and says so (on RoCE a
+ * port with a GID that is not link-local). opt can name device, port and GID. A device that does
+ * not answer is skipped with a warning. Exits if none is left. Close with ibv_close_device. */
 struct ibv_context *open_device(const struct options *opt, int sock, struct port *port);

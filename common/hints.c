@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "report.h"
 
-/* The first row applies that begins the message and has its number (errno, status) or 0. */
+/* The hint is in the first row with the start of the message, and its errno or status, or 0. */
 #define WC(status) "completion", IBV_WC_##status
 static const struct {
     const char *begins;
@@ -9,19 +9,19 @@ static const struct {
     const char *hint;
 } hints[] = {
     {"no RDMA device", 0, "'make shell' has one in a VM; 'make rxe-up' (root) adds one here"},
-    {"no ACTIVE port", 0, "'rdma link': is it up, has it an IP address? are -d, -i, -g right?"},
+    {"no ACTIVE port", 0, "is the interface up, with an IP address ('ip addr')? -d, -i, -g right?"},
     {"no such GID index", 0, "'ibv_devinfo -v' lists the GIDs; without -g one is chosen"},
     {"path MTU", 0, "an interface MTU of 4200 allows 4096: ip link set IF mtu 4200"},
     {"ibv_reg_mr", ENOMEM, "registered memory counts against 'ulimit -l': raise it"},
     {"ibv_reg_mr", EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well"},
     {"ibv_create_qp", 0, "ask for less: max_sge, max_qp_wr (ibv_devinfo -v), 'ulimit -l'"},
-    {"ibv_modify_qp to RTR", EINVAL, "leave -g out (GIDs of two kinds?); RoCE needs is_global = 1"},
+    {"ibv_modify_qp to RTR", EINVAL, "leave -g out: GIDs must both be IPv4; RoCE: is_global = 1"},
     {"ibv_modify_qp to RTR", 0, "use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_post_send", EINVAL, "QP not in RTS? num_sge above max_send_sge? atomic not aligned?"},
     {"ibv_post_send", ENOMEM, "queue full: poll first (mlx5 also: too many SGEs, not in RTS)"},
-    {"ibv_", EACCES, "see the permissions: ls -l /dev/infiniband; in a container: --device"},
+    {"ibv_", EACCES, "check the permissions: ls -l /dev/infiniband; in a container: --device"},
     {"ibv_", EBUSY, "undo in reverse order: the QP before its MRs and CQs, the PD last"},
-    {"cannot", EADDRINUSE, "another server uses this port: -p gives both sides another one"},
+    {"cannot", EADDRINUSE, "another server uses this port: choose another with -p on both sides"},
     {"ibv_", 0, "see its manual page; does the device still exist ('rdma link', dmesg)?"},
     {"cannot connect", 0, "start the server first; are HOST, -p and the firewall right?"},
     {"no client came", 0, "start the client; are its HOST, -p and the firewall right?"},
@@ -29,7 +29,7 @@ static const struct {
     {"the peer is silent", 0, "if it only needs more time, give the client --timeout"},
     {"the peer", 0, "see the peer's output"},
     {"no completion", 0, "is the peer alive, the request signalled, a receive posted?"},
-    {WC(LOC_LEN_ERR), "the message is longer than its receive"},
+    {WC(LOC_LEN_ERR), "the message is longer than the receive buffer"},
     {WC(LOC_QP_OP_ERR), "rxe: wrong lkey, SGE out of range, receive too short, link down"},
     {WC(LOC_PROT_ERR), "an SGE is outside its region, has a wrong lkey, or no LOCAL_WRITE"},
     {WC(WR_FLUSH_ERR),
@@ -40,10 +40,10 @@ static const struct {
     {WC(REM_INV_REQ_ERR),
      "the peer's QP refuses: access flags, max_dest_rd_atomic, alignment, length"},
     {WC(REM_ACCESS_ERR), "the peer's memory region refuses: rkey, address, length, rights"},
-    {WC(REM_OP_ERR), "the peer could not do it: see its output"},
+    {WC(REM_OP_ERR), "the peer could not execute the request: see its output"},
     {WC(RETRY_EXC_ERR),
      "no ACK: is the peer alive and in RTR? QPN, PSN, GID right? UDP 4791 open?"},
-    {WC(RNR_RETRY_EXC_ERR), "no receive was posted: post them before you tell it to send"},
+    {WC(RNR_RETRY_EXC_ERR), "the peer has posted no receive: it must do so before this side sends"},
     {"completion", 0, "see ibv_poll_cq(3) for this status, dmesg, and the peer's output"},
 };
 

@@ -29,7 +29,7 @@ static const char *store(const struct option_row *row, const char *value) {
 }
 
 static void print_help(const char *program, const struct option_row **rows) {
-    printf("%s [options]: start the server first\n", program);
+    printf("%s [options]: start the server (before the client)\n", program);
     printf("%s [options] HOST: start the client; HOST is the server\n\n", program);
     for (; *rows; rows++) {
         const struct option_row *row = *rows;
@@ -48,15 +48,15 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     uint64_t help = 0;
     const struct option_row common[] = {
         {'d', "ib-dev", "DEV", "RDMA device", .text = &opt->ib_dev},
-        {'i', "ib-port", "N", "its port", NUMBER(opt->ib_port, 1, 255)},
-        {'g', "gid-idx", "N", "index into its GID table", NUMBER(opt->gid_idx, 0, 255)},
-        {'m', "mtu", "BYTES", "largest path MTU", NUMBER(opt->mtu, 256, 4096)},
+        {'i', "ib-port", "N", "port of the device", NUMBER(opt->ib_port, 1, 255)},
+        {'g', "gid-idx", "N", "index into the port's GID table", NUMBER(opt->gid_idx, 0, 255)},
+        {'m', "mtu", "BYTES", "largest path MTU, 256 to 4096", NUMBER(opt->mtu, 256, 4096)},
         {'l', "sl", "N", "service level", NUMBER(opt->sl, 0, 15)},
         {0, "traffic-class", "N", "traffic class", NUMBER(opt->traffic_class, 0, 255)},
         {'p', "port", "N", "TCP port", NUMBER(opt->tcp_port, 1, 65535)},
         {'b', "bind", "ADDR", "server: address to listen on", .text = &opt->bind},
-        {0, "timeout", "SEC", "longest step", NUMBER(opt->timeout, 1, MAX_TIMEOUT)},
-        {'v', "verbose", NULL, "show the lines on TCP", NUMBER(opt->verbose, 1, 1)},
+        {0, "timeout", "SEC", "limit for each step (30)", NUMBER(opt->timeout, 1, MAX_TIMEOUT)},
+        {'v', "verbose", NULL, "show the lines sent over TCP", NUMBER(opt->verbose, 1, 1)},
         {'h', "help", NULL, "print this and exit", NUMBER(help, 1, 1)},
         {0},
     };
@@ -87,7 +87,7 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     if (!wrong && opt->host && (argv[optind + 1] || !opt->host[0]))
         wrong = "one HOST is needed", word = argv[argc - 1];
     if (!wrong && of_client && !opt->host)
-        wrong = "the client's alone: start the server without it", word = of_client;
+        wrong = "only for the client: start the server without it", word = of_client;
     if (!wrong && (opt->mtu & (opt->mtu - 1))) wrong = "256, 512, 1024, 2048 or 4096", word = "mtu";
     report_as(opt->sample, opt->host ? "client" : "server");
     if (wrong) stop(EXIT_USAGE, 0, "%s: %s", word, wrong);

@@ -14,17 +14,17 @@
 struct option_row {
     char letter;                     /* 0: none */
     const char *name, *value, *help; /* value NULL: it takes none, and stores 1 */
-    const char **text;               /* where a text goes, which is never empty; or */
-    uint64_t *number, min, max;      /* where a number goes */
+    const char **text;               /* where to store a text (never empty), or NULL */
+    uint64_t *number, min, max;      /* where to store a number, and its range */
 };
 #define NUMBER(to, lo, hi) .number = &(to), .min = (lo), .max = (hi)
 
 struct options {
     const char *sample; /* set by the sample: "03_read" */
-    /* the work: what the client asks for. The server learns it in the rendezvous. */
-    uint64_t size, iters, seed; /* bytes in a message, repetitions, of the test data */
-    uint64_t timeout;           /* seconds that a step may take; 0: a server without client */
-    void *work;                 /* more of it; these print it and read it, with a comma first: */
+    /* The work: what the client asks for. The server learns it in the rendezvous. */
+    uint64_t size, iters, seed; /* bytes in a message; repetitions; seed of the test data */
+    uint64_t timeout;           /* seconds for a step; 0: not given, on the server */
+    void *work;                 /* further fields of work=; text of both functions: ",name=..." */
     void (*format_work)(const struct options *opt, char *out, size_t room);
     const char *(*parse_work)(struct options *opt, const char *text); /* NULL, or what is wrong */
     const char *host, *ib_dev, *bind; /* NULL: not given; a server has no host */
@@ -33,8 +33,8 @@ struct options {
     uint64_t tcp_port, verbose;
 };
 
-/* Fills opt and what rows point to, which holds the defaults. rows are the sample's own options,
- * for a client alone; the last is empty. Exits: 0 after --help, 2 on wrong usage. */
+/* Parses the command line into opt and the variables that rows point to; these hold the defaults.
+ * rows: the sample's options, for clients only; an empty row ends them. May exit (0 or 2). */
 void parse_options(struct options *opt, const struct option_row *rows, int argc, char **argv);
 
 /* Digits with an optional suffix K (1024) or M (1024 K), from min to max; else returns false. */

@@ -6,12 +6,12 @@
 
 enum { ACK_TIMEOUT = 16 }; /* nominally 4.096 us * 2^16 = 0.27 s: see 01_hello_write */
 
-/* The transitions, as 01_hello_write writes them out (ibv_modify_qp(3); IBTA specification,
- * 10.3.1). They die if ibv_modify_qp fails.
- * access: IBV_ACCESS_REMOTE_... that the peer may do by this QP; its memory region must allow it,
- *   too. dest_rd_atomic: READs and atomics of the peer to answer at a time. rd_atomic: those of
- *   this side under way at a time, not more than the peer answers. ack_timeout: after 4.096 us *
- *   2^ack_timeout without an acknowledgement a request is sent again, at most 6 times. */
+/* The state transitions, as in 01_hello_write (ibv_modify_qp(3); IBTA specification, 10.3.1). They
+ * exit if ibv_modify_qp fails. access: the IBV_ACCESS_REMOTE_... of the peer through this QP; the
+ * memory region must allow it, too. dest_rd_atomic: READs and atomics of the peer to answer at a
+ * time. rd_atomic: own READs and atomics that can be outstanding, at most what the peer answers.
+ * ack_timeout: after 4.096 us * 2^ack_timeout without an acknowledgement a request is sent again,
+ * at most 6 times. */
 void qp_to_init(struct ibv_qp *qp, const struct port *port, int access);
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic);
@@ -19,6 +19,6 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_time
 
 enum ibv_mtu mtu_enum(uint32_t bytes); /* 256, 512, 1024, 2048 or 4096 */
 
-/* Waits for the next completion of cq (ibv_poll_cq(3)). Dies if its status is no success, or if
- * none comes in timeout seconds; what names the request. The caller checks wc->wr_id. */
+/* Waits for the next completion of cq (ibv_poll_cq(3)). Exits if its status is an error, or if none
+ * comes in timeout seconds; "what" names the request in the message. The caller checks wr_id. */
 void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, struct ibv_wc *wc);

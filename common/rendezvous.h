@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The rendezvous: on one TCP connection the two processes exchange what neither can guess about
- * the other, and later say how far they are, in lines of printable ASCII that have at most 1024
- * bytes with their '\n'.
- * 1. The client sends its line, as below but in one. The server checks it and then sends its own.
+/* The rendezvous. On one TCP connection the two processes exchange what they cannot know about each
+ * other, and wait for each other. They send lines of printable ASCII. A line has at most 1024
+ * bytes, including its '\n'.
+ * 1. The client sends its line (shown here as three). The server checks it, and then sends its own.
  *      hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 gid=::ffff:10.0.0.1
  *      mtu=1024 addr=0x5581e0a2b000 rkey=0x2a1 len=4096 max_sge=32 rd_atomic=16
  *      work=size=4096,iters=1,seed=1,timeout=30
@@ -12,7 +12,7 @@
  *    have. rd_atomic: READs and atomics that this side answers at a time. work goes to the end of
  *    the line: what the client asks for, which the server repeats; each sample's head comment
  *    lists it. A server that refuses sends  hello-verbs/2 error=REASON  and waits for the next
- *    client. It hears one client at a time; each has 2 s to send its line.
+ *    client. It reads from one client at a time; each has 2 s to send its line.
  * 2. Barriers: each side sends  sync STEP  when it gets there, and waits for the same line from
  *    the other. All samples have  sync ready  (this side is in RTS, its receives are posted, its
  *    memory is prepared) and  sync done  (its verbs have completed).
@@ -23,7 +23,7 @@
 
 #include <infiniband/verbs.h>
 
-/* What a line says of a side. */
+/* What one side's line contains. */
 struct endpoint {
     uint32_t lid, qpn, psn, mtu, rkey, max_sge, rd_atomic;
     uint64_t addr, len;
@@ -32,28 +32,28 @@ struct endpoint {
 
 enum { LINE_SIZE = 1024 };
 struct rendezvous {
-    int fd; /* the TCP connection; on a client before the swap: a UDP socket towards the server */
+    int fd; /* the TCP connection; on a client, before it connects, a UDP socket to the server */
     struct options *opt;
-    char line[LINE_SIZE + 1]; /* the last line received; in it, what the client asked for: */
-    const char *work;
+    char line[LINE_SIZE + 1]; /* the last line received */
+    const char *work;         /* what follows work= in that line */
 };
 
-/* Dies, with 77 and before anybody waits, if there is no device (of --ib-dev's name). A server
- * waits (600 s, or --timeout) for a client whose line it accepts: it goes to *peer, its work to
- * *opt. A client finds its own address on the route to opt->host (the first one, if the name has
- * several), by which open_device() chooses. */
+/* Exits with 77, before it waits, if there is no RDMA device (or none of the name in --ib-dev). A
+ * server waits (600 s, or --timeout) for a client whose line it accepts. It stores that line in
+ * *peer and its work= in *opt. A client finds its local address on the route to opt->host (to the
+ * first address, if there are several). open_device() needs this address. */
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
 
-/* Sends *mine; a client connects for that (while nobody listens there it tries for 5 s) and then
- * receives *peer. After it, peer->mtu is the smaller one of the two. Dies if the server refuses, or
- * sends a wrong line. */
+/* Sends *mine. A client first connects (it tries for 5 s while nobody listens there). Afterwards it
+ * receives *peer. Then peer->mtu is the smaller of both sides' MTUs. Exits if the server refuses,
+ * or sends a wrong line. */
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
 
-/* A barrier. Dies if the peer closes, sends another line, or none for opt->timeout seconds. */
+/* A barrier. Exits if the peer closes, sends another line, or sends nothing for opt->timeout s. */
 void rendezvous_sync(struct rendezvous *rv, const char *step);
-/* Swaps the verdicts and closes the connection. True if both sides passed. */
+/* Exchanges the verdicts and closes the connection. Returns true if both sides passed. */
 bool rendezvous_verdict(struct rendezvous *rv, bool pass);
 
-/* 24 random bits: packets of an old connection of the same QPN must not fit (IBTA 9.7.1). */
+/* 24 random bits, so that a QP rejects packets of an old connection of its QPN (IBTA 9.7.1). */
 uint32_t random_psn(void);
-double now(void); /* seconds on a clock that setting the date does not change */
+double now(void); /* seconds, CLOCK_MONOTONIC */

@@ -20,12 +20,12 @@ void report_as(const char *sample, const char *role); /* "03_read"; "server" or 
 #define die(number, ...) stop(EXIT_FAILURE, number, __VA_ARGS__)
 void stop(int exit_status, int number, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-/* These die of a completion that is no success (what names its request), and if a call that
- * returns 0 for success returned an error number, or -1 with errno set. */
+/* die_wc: exits for a completion whose status is not IBV_WC_SUCCESS; "what" names its request.
+ * check: exits if ret, of a call that returns 0 for success, is an error number, or -1 (errno). */
 void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn));
 void check(int ret, const char *call);
 
-/* Returns holds. If it is false, prints "sample role: MESSAGE" to stderr. */
+/* If holds is false, prints "sample role: MESSAGE" to stderr. Returns the value of holds. */
 bool expect(bool holds, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints RESULT; bytes and digest are of the message as its receiver holds it. Returns the exit
  * status: a failure also if stdout could not be written. */

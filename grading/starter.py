@@ -19,7 +19,7 @@ import tempfile
 PLACES = {
     "05": (("build_gather_list", "fill s->sge and s->wr, each from index 0"),
            ("post_chain", "the signalled request's wr_id is s->posted: see wait_until_done"),
-           ("post_message", "one list for each method")),
+           ("post_message", "build the list that the method needs, then post it")),
     "06": (("build_scatter_list", "fill s->sge and s->wr, each from index 0"),
            ("post_chain", "the signalled request's wr_id is s->posted: see wait_until_done"),
            ("post_message", "into staging for METHOD_COPY and METHOD_CONTIG, else the blocks")),
@@ -31,7 +31,7 @@ PLACES = {
 TODO = """{{
     /* TODO {number}: {text}. */
     {uses};
-    die(0, "{name} is yet to be written (TODO {number}): "
+    die(0, "{name} is not written yet (TODO {number}): "
            "{text}");
 }}
 """

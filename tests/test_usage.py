@@ -124,7 +124,7 @@ class Usage(SampleTest):
     def test_workload_given_to_the_server(self):
         for sample in SAMPLES:
             name = OWN[sample][0].split()[-1]
-            self.each([f"--{name}", "3"], f"{name}: the client's alone", samples=[sample])
+            self.each([f"--{name}", "3"], f"{name}: only for the client", samples=[sample])
 
     def test_two_hosts_or_an_empty_one(self):
         self.each(["a", "b"], "b: one HOST is needed", role="client")
