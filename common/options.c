@@ -38,7 +38,7 @@ static void print_help(const char *program, const struct option_row **rows) {
         printf("%*s%s", used < 28 ? 28 - used : 1, "", row->help);
         if (row->value && row->number && *row->number >= row->min && *row->number <= row->max)
             printf(" (default %ju)", *row->number);
-        putchar('\n');
+        puts(row->letter == 'h' ? "\n\nonly for the client:" : ""); /* -h is the last common one */
     }
     printf("\nexit status: 0 passed, 1 failed, 2 wrong usage, 77 no RDMA device\n");
     exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
