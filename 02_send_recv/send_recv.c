@@ -7,7 +7,7 @@
  *   ./send_recv               in one terminal: the server
  *   ./send_recv 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same:
+ * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
  *   sent 1 message of 4096 bytes and got it back
@@ -15,7 +15,7 @@
  *
  * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size
  * bytes. The digest covers all messages in order. No side exposes memory. Barriers: ready
- * (each side has posted its first receive), done.
+ * (each side has posted its first receive; it posts the next one before its next SEND), done.
  */
 #include "data.h"
 #include "device.h"

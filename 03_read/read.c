@@ -7,7 +7,7 @@
  *   ./read               in one terminal: the server
  *   ./read 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same:
+ * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
  *   read 4096 bytes from the server's address 0x..., rkey 0x...

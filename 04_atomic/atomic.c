@@ -8,7 +8,7 @@
  *   ./atomic               in one terminal: the server
  *   ./atomic 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same:
+ * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
  *   100 x fetch-and-add of 1: 1 -> 101
@@ -17,10 +17,10 @@
  *   ...
  *   RESULT sample=04_atomic role=client status=PASS bytes=8 digest=...
  *
- * Rendezvous: size is 8. The server exposes one word, whose first value is seed; its rd_atomic
- * is 1. The client does iters fetch-and-adds of 1, and then replaces the sum (modulo 2^64) by its
- * bitwise complement. That is the final value; the digest is of its 8 bytes, lowest first.
- * Barriers: ready, done.
+ * Rendezvous: size is 8 (the server does not check it). The server exposes one word, whose first
+ * value is seed; its rd_atomic is 1. The client does iters fetch-and-adds of 1, and then replaces
+ * the sum (modulo 2^64) by its bitwise complement. That is the final value; the digest is of its 8
+ * bytes, lowest first. Barriers: ready, done.
  */
 #include "data.h"
 #include "device.h"

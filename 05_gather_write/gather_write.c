@@ -8,7 +8,7 @@
  *   ./gather_write               in one terminal: the server
  *   ./gather_write 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same:
+ * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1

@@ -9,7 +9,7 @@
  *   ./gssr               in one terminal: the server
  *   ./gssr 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same:
+ * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
  *   LAYOUT block_size=4096 block_num=64 stride=8192 bytes=262144 seed=1
@@ -17,14 +17,15 @@
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  *
  * Rendezvous: for the fields of work= see blocks.h. No side exposes memory. All iters messages are
- * the same: the pattern (data.h) of seed, in one or more SENDs in block order. Method sgl: max_sge
- * blocks in each SEND (the smaller max_sge of both sides; fewer in the last one). each: one block.
- * copy, contig: one SEND. auto: sgl if a block has at least path-MTU bytes, else copy. An
- * acknowledgement is a SEND of no bytes. Its immediate data is the number of receives that the
- * server has used since the start, modulo 2^32. The server sends one after at most 256 receives,
- * and after the last message. The client has 16 receives for them (at most 1024 SENDs are unacked).
- * Barriers: "ready"; before each message "prepared" (memory is filled or poisoned, receives are
- * posted); after each message "moved", after the last one "done" instead. --bench: see measure.h.
+ * the same: the pattern (data.h) of seed, in SENDs in block order. sgl: max_sge blocks in each SEND
+ * (the smaller max_sge of both sides). each: one block. copy: one SEND. auto: sgl if a block has at
+ * least path-MTU bytes, else copy. An acknowledgement is a SEND of no bytes; its immediate data
+ * (network byte order) is the number of receives that the server has used since the start, modulo
+ * 2^32. The server sends one when a message is in its blocks, and before that 64 to 256 receives
+ * after the last one. The client has 16 receives for them, and at most 1024 SENDs unacknowledged.
+ * Barriers: "ready"; before each message "prepared" (memory is filled or poisoned; the first 1024
+ * receives are posted, later ones before the acknowledgement that lets the client use them); after
+ * each message "moved", after the last one "done" instead. With --bench: those of measure.h.
  */
 #include "blocks.h"
 #include "device.h"

@@ -2,8 +2,8 @@
 /* What 05, 06 and 07 share: the client's options and work, a side's memory and the check of its
  * content. In the rendezvous line, work= goes on after timeout with these fields:
  *   ,block_size=4096,block_num=64,stride=8192,method=sgl,depth=0,sizes=none
- * size is block_size * block_num. Without --bench, depth is 0 and sizes none; with it, they are
- * --depth and --sizes, and iters is the number of rounds. */
+ * size is block_size * block_num; method is sgl, copy, each or auto. Without --bench, depth is 0
+ * and sizes none; with it, they are --depth and --sizes, and iters is the number of rounds. */
 #pragma once
 
 #include "layout.h"

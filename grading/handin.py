@@ -22,7 +22,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
-    r"found|wrote|sent|received|read|lent|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
+    r"found|wrote|sent|received|read|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
 
 

@@ -41,6 +41,7 @@ test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/l
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
+test  /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
 test  valgrind                         valgrind          valgrind             valgrind         valgrind
 test  mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
 test  /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring

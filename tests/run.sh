@@ -214,6 +214,7 @@ quick_checks() { # without a VM
 	TESTENV_CPUS=1 TESTS=tests/test_peers.py beside family gcc pairs "$out/gcc" \
 		BadPeers.test_thousands_of_mutated_lines_at_one_server
 	beside family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs
+	TESTS=tests/test_python_peer.py beside family python-peer pairs "$out/gcc"
 	TESTS=tests/test_devices.py beside family devices pairs "$out/gcc"
 	TESTENV_CPUS=1 TESTS=tests/test_dead.py beside family dead pairs "$out/gcc"
 	beside quick_checks

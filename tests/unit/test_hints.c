@@ -69,7 +69,7 @@ static void the_usual_errors_are_told_apart(void **state) {
         const char *says;
     } usual[] = {
         {"no RDMA device here", 0, "make shell"},
-        {"no ACTIVE port with a usable GID on any device", 0, "rdma link"},
+        {"no ACTIVE port with a usable GID on any device", 0, "ip addr"},
         {"ibv_open_device", EACCES, "/dev/infiniband"},
         {"ibv_reg_mr of 1 bytes", ENOMEM, "ulimit -l"},
         {"ibv_reg_mr of 1 bytes", EINVAL, "LOCAL_WRITE"},
@@ -84,12 +84,12 @@ static void the_usual_errors_are_told_apart(void **state) {
         {"no client came in 600 s", 0, "start the client"},
         {"the server refused: this side runs 01", 0, "same sample"},
         {"the peer is silent: no 'sync done' from it", 0, "--timeout"},
-        {"completion of it", IBV_WC_LOC_LEN_ERR, "longer than its receive"},
+        {"completion of it", IBV_WC_LOC_LEN_ERR, "longer than the receive buffer"},
         {"completion of it", IBV_WC_LOC_PROT_ERR, "lkey"},
         {"completion of it", IBV_WC_REM_INV_REQ_ERR, "max_dest_rd_atomic"},
         {"completion of it", IBV_WC_REM_ACCESS_ERR, "rkey"},
         {"completion of it", IBV_WC_RETRY_EXC_ERR, "4791"},
-        {"completion of it", IBV_WC_RNR_RETRY_EXC_ERR, "no receive was posted"},
+        {"completion of it", IBV_WC_RNR_RETRY_EXC_ERR, "posted no receive"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(usual); i++) {
