@@ -10,7 +10,7 @@
  * The client prints (the server: similar lines):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   ...
- *   sent 1 message of 4096 bytes and got it back
+ *   sent 1 message of 4096 bytes and got each back
  *   RESULT sample=02_send_recv role=client status=PASS bytes=4096 digest=...
  *
  * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
     }
     rendezvous_sync(&rv, "done");
     printf("%s %ju message%s of %ju bytes and %s\n", client ? "sent" : "received", opt.iters,
-           opt.iters == 1 ? "" : "s", opt.size, client ? "got it back" : "sent it back");
+           opt.iters == 1 ? "" : "s", opt.size, client ? "got each back" : "sent each back");
 
     /* 8. Both buffers hold the last message now, and nothing around them has changed. */
     pass = pattern_right("sent message", out, opt.size, opt.seed + opt.iters - 1) && pass;
