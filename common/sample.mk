@@ -24,11 +24,12 @@ COMPILE  = $(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%)
 vpath %.c $(DIRS)
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile
+	@test -w $(@D) || { echo "read-only here: build outside the VM" >&2; exit 1; }
 	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) -libverbs
 
 # By another name first: another make may be doing the same.
 $(OBJECTS)/%.o: %.c $(HEADERS)
-	@mkdir -p $(@D)
+	@mkdir -p $(@D) && test -w $(@D) || { echo "read-only here: build outside the VM" >&2; exit 1; }
 	$(COMPILE) -c -o $@.$$$$ $< && mv $@.$$$$ $@
 
 objects: $(PARTS)

@@ -13,10 +13,13 @@ for sample in "$@"; do
 	output=$(cd "${sample%/*}" && "$here/pair.sh" "./${sample##*/}")
 	status=$?
 	printf '%s\n' "$output"
-	result() { # of one side: its status, or - where it printed none
-		sed -n "s/^RESULT .* role=$1 status=\([A-Z]*\).*/\1/p" <<<"$output" | grep . || echo -
-	}
-	table+=("$(printf '%-18s %-8s %-8s' "${sample%/*}" "$(result server)" "$(result client)")")
+	results=() # of the sides: PASS or FAIL, or - where it printed none
+	for role in server client; do
+		[[ $output =~ RESULT\ [^$'\n']*\ role=$role\ status=([A-Z]*) ]]
+		results+=("${BASH_REMATCH[1]:--}")
+	done
+	printf -v row '%-18s %-8s %-8s' "${sample%/*}" "${results[@]}"
+	table+=("$row")
 	[ $status -eq 0 ] || failed=$((failed + 1))
 done
 

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, test
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, test, test-all
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;
 # with --check it stops there, with status 1.
 set -uo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export PATH=$PATH:/usr/sbin:/sbin
+
+cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 
 # What to look for: a command, or a file (patterns; any match will do). Then the
 # package that brings it on Debian and Ubuntu, Fedora, openSUSE, Arch.
@@ -22,7 +23,8 @@ build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           li
 build python3                          python3           python3              python3          python
 build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
 vm    /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
-vm    qemu-system-x86_64               qemu-system-x86   qemu-system-x86-core qemu-x86         qemu-system-x86
+vm-x86_64  qemu-system-x86_64          qemu-system-x86   qemu-system-x86-core qemu-x86         qemu-system-x86
+vm-aarch64 qemu-system-aarch64         qemu-system-arm   qemu-system-aarch64-core qemu-arm     qemu-system-aarch64
 vm    static-busybox                   busybox-static    busybox              busybox-static   busybox
 vm    rdma                             iproute2          iproute              iproute2         iproute2
 vm    socat                            socat             socat                socat            socat
@@ -41,10 +43,13 @@ test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/l
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
-test  /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
-test  valgrind                         valgrind          valgrind             valgrind         valgrind
-test  mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
-test  /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring
+test-all /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
+test-all valgrind                         valgrind          valgrind             valgrind         valgrind
+test-all qemu-system-aarch64              qemu-system-arm   qemu-system-aarch64-core qemu-arm      qemu-system-aarch64
+test-all aarch64-linux-gnu-gcc            gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu cross-aarch64-gcc13 aarch64-linux-gnu-gcc
+test-all modprobe                         kmod              kmod                 kmod             kmod
+test-all mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
+test-all /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring
 '
 
 lists() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
@@ -54,7 +59,7 @@ there() { # THING
 	# It runs in the VM before there is a C library.
 	static-busybox) command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1 ;;
 	# The VM's kernel is here already, or apt-get knows where to get it.
-	package-lists) lists || [ -n "${KERNEL_DEB:-}" ] || compgen -G "$here/cache/*/vmlinux" >/dev/null ;;
+	package-lists) lists || [ -n "${KERNEL_DEB:-}" ] || compgen -G "$cache/*/vmlinux" >/dev/null ;;
 	zstd) command -v zstd >/dev/null || ! grep -qi ubuntu /etc/os-release ;; # packs its modules so
 	/*)
 		IFS=: read -ra patterns <<<"$1"
@@ -81,9 +86,9 @@ fi
 
 missing='' packages=''
 for wanted; do
-	case $wanted in build | vm | bench | wire | test) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, test" >&2 && exit 2 ;; esac
+	case $wanted in build | vm | bench | wire | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, test, test-all" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
-		{ [ "$group" = "$wanted" ] && ! there "$thing"; } || continue
+		{ [[ $group = "$wanted" || $group = "$wanted-$(uname -m)" ]] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"
 		name=${names[$column]}
 		[[ " $missing " = *" $thing "* ]] || missing+=" $thing"

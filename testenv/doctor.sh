@@ -6,6 +6,7 @@
 # its output can go into a question as it is. Exit status 0, also with problems.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 export PATH=$PATH:/usr/sbin:/sbin
 shopt -s nullglob
 problems=0 list=''
@@ -34,9 +35,13 @@ os=$(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-}")
 user=user
 [ $EUID != 0 ] || user=root
 row system "${os:-unknown}, kernel $(uname -r), $(uname -m), as $user"
-row project "$(git -c safe.directory='*' -C "$here" describe --always --dirty 2>/dev/null || echo 'no git here')"
-libibverbs=$(package libibverbs1 libibverbs) # dpkg and rpm may say so on stdout
-row versions "libibverbs ${libibverbs:-none}, gcc $(version gcc || echo none), qemu $(version qemu-system-x86_64 || echo none)"
+if [ -e /run/testenv ]; then
+	row machine "testenv's small VM, over the files of the machine outside (its own: make doctor there)"
+else
+	row project "$(git -c safe.directory='*' -C "$here" describe --always --dirty 2>/dev/null || echo 'no git here')"
+	libibverbs=$(package libibverbs1 libibverbs) # dpkg and rpm may say so on stdout
+	row versions "libibverbs ${libibverbs:-none}, gcc $(version gcc || echo none), qemu $(version "qemu-system-$(uname -m)" || echo none)"
+fi
 
 if [ -e /sys/module/rdma_rxe ]; then
 	module=loaded
@@ -159,19 +164,22 @@ if grep -qiE '^ *[0-9]+: [0-9A-F]+:4853 [0-9A-F:]+ 0A' /proc/net/tcp /proc/net/t
 fi
 
 # --- the VM, for where there is no device
-if [ ! -e /dev/kvm ]; then
+if [ -e /run/testenv ]; then
+	kvm=''
+elif [ ! -e /dev/kvm ]; then
 	kvm='no /dev/kvm: the VM is emulated, which takes seconds longer'
 elif ! can_open /dev/kvm; then
 	kvm="/dev/kvm can't be opened: the VM is emulated; to be faster, join the group kvm"
-elif grep -qsF "$(uname -nr)" "$here/cache/no-kvm"; then
+elif grep -qsF "$(uname -nr)" "$cache/no-kvm"; then
 	kvm='/dev/kvm was tried and hangs: the VM is emulated'
 else
 	kvm='/dev/kvm can be opened'
 fi
-row kvm "$kvm"
+[ -z "$kvm" ] || row kvm "$kvm"
 
 declare -A verb=([build]=build [vm]="run the VM")
 for group in build vm; do
+	[ ! -e /run/testenv ] || break
 	[ "$group" = build ] || [ "$active" = 0 ] || continue # no VM needed
 	missing=$("$here/deps.sh" --check "$group" 2>&1) ||
 		problem "missing to ${verb[$group]}:$(sed -n 's,^deps.sh: missing:,,p' <<<"$missing")" "make deps"

@@ -1,22 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# kernel.sh - the VM's kernel and initramfs, made once and kept in cache/
+# kernel.sh - the VM's kernel and initramfs, made once for all copies of the project
 #
-# Prints the directory that holds `vmlinux` and `initramfs`. Nothing is
-# installed: the distribution's kernel package is downloaded and a few files
-# are taken out of it, which needs no root. Later runs ask nobody.
+# Prints the directory that holds `vmlinux` and `initramfs`. Nothing is installed, no root
+# needed: a few files are taken out of the distribution's kernel packages. Later runs ask nobody.
 #
 #   KERNEL=PACKAGE       another kernel package, say linux-image-6.12-amd64
 #   KERNEL_DEB="FILE…"   packages fetched by hand, for a machine without apt
+#   TESTENV_ARCH=ARCH    for another processor than this machine's: x86_64 or aarch64
+#   TESTENV_ROOT=DIR     the guest's root file system, whose static busybox is taken
+#   TESTENV_MODULES="A…" modules that the VM loads beside its own
+#   TESTENV_CACHE=DIR    where this is kept, instead of ~/.cache/hello-verbs
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cache=$here/cache
+cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
+arch=${TESTENV_ARCH:-$(uname -m)}
 
-# What init loads; what these need comes with them. A name that this kernel has
-# built in, or no longer has, is passed over (rdma_rxe fails without
-# crc32_generic up to Linux 6.13, later ones have no such module).
+# What init loads; what these need comes with them. A name that this kernel has built in, or no
+# longer has, is passed over (rdma_rxe needs crc32_generic up to Linux 6.13).
 modules="virtio_pci 9pnet_virtio 9p overlay virtio_console
-	crc32_generic rdma_ucm rdma_rxe dummy virtio_net af_packet sch_netem"
+	crc32_generic rdma_ucm rdma_rxe dummy virtio_net af_packet sch_netem ${TESTENV_MODULES:-}"
 
 die() {
 	echo "testenv: $*" >&2
@@ -25,48 +28,58 @@ die() {
 
 # shellcheck source=/dev/null
 os=$(. /etc/os-release && echo "${ID:-linux}-${VERSION_ID:-0} ${ID_LIKE:-}") || os=linux
+case $arch in
+x86_64) debian=amd64 machine=62 ;; # machine: as ELF numbers it (elf(5), e_machine)
+aarch64) debian=arm64 machine=183 ;;
+*) die "no kernel is known for a machine of type $arch" ;;
+esac
 
-# Prints the kernel package to use, versioned: linux-image-amd64 holds nothing
-# but a dependency on linux-image-6.1.0-NN-amd64.
-image() {
-	local name=linux-image-amd64 real
-	[[ $os != *ubuntu* ]] || name=linux-image-generic
-	name=${KERNEL:-$name}
-	real=$(apt-cache depends --important "$name" 2>/dev/null |
-		sed -n 's/^ *|*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n1)
-	echo "${real:-$name}"
+# packages NAME - prints the packages that make up a kernel: this one, and those that it depends on.
+# linux-image-amd64 is empty, and since Linux 7.0 the image of a version, too: linux-binary-VERSION
+# has the kernel, linux-modules-VERSION the modules. Before 7.0 Ubuntu has more of them in
+# linux-modules-extra-VERSION, on which only linux-image-generic depends.
+packages() {
+	local new=$1 all=$1 version
+	while [ -n "$new" ]; do
+		# shellcheck disable=SC2086 # a list of names
+		new=$(apt-cache depends --important $new 2>/dev/null |
+			sed -n 's/^ *|*Depends: \(linux-\(image\|binary\|modules\)-[^ ]*\)$/\1/p' |
+			sort -u | grep -vxF "$all") || new=''
+		all+=${new:+$'\n'$new}
+	done
+	while read -r version; do
+		all+=$'\n'$(apt-cache pkgnames "linux-modules-extra-$version" | grep -Fx "linux-modules-extra-$version") || true
+	done < <(sed -n 's/^linux-image-\(unsigned-\)\?\([0-9]\)/\2/p' <<<"$all")
+	sort -u <<<"$all" | grep .
 }
 
-# fetch IMAGE DIR - downloads the package, and on Ubuntu the two that hold its
-# modules (rdma_rxe is in -extra), into DIR.
+# fetch DIR - downloads this distribution's kernel.
 fetch() {
-	local version=${1#linux-image-} extra
-	version=${version#unsigned-}
-	extra=$(apt-cache pkgnames linux-modules- |
-		grep -Fx -e "linux-modules-$version" -e "linux-modules-extra-$version") || true
-	echo "testenv: downloading $1 (once, to $cache)" >&2
+	local name=linux-image-$debian names
+	[[ $os != *ubuntu* ]] || name="linux-image-generic"
+	name=${KERNEL:-$name}
+	names=$(packages "$name")
+	echo "testenv: downloading the VM's kernel, $name (once, to $cache)" >&2
 	# shellcheck disable=SC2086 # a list of package names
-	(cd "$2" && apt-get -qq download "$1" $extra </dev/null) >"$2/log" 2>&1 || {
-		cat "$2/log" >&2
-		die "apt-get could not download $1. If it has no package lists, run: sudo apt-get update"
+	(cd "$1" && apt-get -qq download $names </dev/null) >"$1/log" 2>&1 || {
+		cat "$1/log" >&2
+		die "apt-get could not download" $names \
+			"- is there a network? If apt-get has no package lists: sudo apt-get update"
 	}
 }
 
-# unpack DEB DIR - the kernel and its modules, not the rest of the package.
+# unpack DEB DIR - all but what is sure not to be the kernel or a module.
 unpack() {
+	echo "testenv: unpacking ${1##*/}" >&2
 	if command -v dpkg-deb >/dev/null; then
-		# tar also complains of a pattern that matches nothing, so it is the
-		# result that build checks: some packages hold no kernel, some no modules.
-		dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --wildcards \
-			'./boot/vmlinuz*' './lib/modules/*' './usr/lib/modules/*' 2>/dev/null || true
+		dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --exclude='./usr/share/*' --exclude='./boot/System.map*'
 	else
 		busybox dpkg-deb -x "$1" "$2"
-	fi
+	fi || die "cannot unpack $1: is it a whole Debian package, and is there room in $cache (1 GB)?"
 }
 
-# load NAME… - copies modules, uncompressed, to $root/modules and lists them in
-# its file `order`, each after those it depends on (its .modinfo section names
-# them): busybox insmod neither resolves nor unpacks.
+# load NAME… - copies modules, uncompressed, to $root/modules and lists them in its file `order`,
+# each after those that its .modinfo section names: busybox insmod neither resolves nor unpacks.
 load() {
 	local name file to
 	for name; do
@@ -89,51 +102,60 @@ load() {
 # number FILE OFFSET SIZE - a little-endian number from a binary file.
 number() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
 
-# The kernel proper, out of its self-extracting wrapper: unpacking that takes 3 s
-# of each emulated boot. Offsets: Linux Documentation/arch/x86/boot.rst.
+# The kernel proper, out of its self-extracting wrapper: unpacking that takes 3 s of each emulated
+# boot. Offsets: Documentation/arch/x86/boot.rst, drivers/firmware/efi/libstub/zboot-header.S.
 extract() { # VMLINUZ
 	local start size
-	start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
-	size=$(($(number "$1" 588 4) - 4)) # its last word is the size when unpacked
+	if [ "$(head -c 8 "$1" | tail -c 4)" = zimg ]; then
+		start=$(number "$1" 8 4)
+		size=$(number "$1" 12 4)
+	elif [ "$arch" = x86_64 ]; then
+		start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
+		size=$(($(number "$1" 588 4) - 4)) # its last word is the size when unpacked
+	else
+		return 1
+	fi
 	head -c $((start + size)) "$1" | tail -c "$size" | case $(number "$1" "$start" 4) in
 	1484404733) xz -dc ;; # busybox has not the filter that kernels are packed with
 	4247762216) zstd -qdc ;;
 	*) busybox zcat ;;
 	esac
-}
+} 2>/dev/null
 
 # build DIR DEB… - makes DIR/out/vmlinux and DIR/out/initramfs.
 build() {
-	local dir=$1 deb all root=$1/root
+	local dir=$1 deb all linux root=$1/root try
 	shift
+	try="Another kernel may do: KERNEL=PACKAGE names one (apt-cache search --names-only ^linux-image),
+or KERNEL_DEB='FILE…' packages that you have fetched, say linux-image-$debian of Debian 13"
 	mkdir -p "$dir/tree" "$root"/{bin,dev,host,modules,new,proc,rw,session,sys}
 	for deb; do unpack "$deb" "$dir/tree"; done
-	all=$(find "$dir/tree" -name '*.ko*')
+	all=$(find "$dir/tree" -name '*.ko' -o -name '*.ko.*')
+	linux=$(find "$dir/tree" -type f -name 'vmlinu[xz]*' | sort | head -n1)
+	[ -n "$linux" ] || die "no kernel (a file vmlinuz) in: ${*##*/}. $try"
 	# shellcheck disable=SC2086 # a list of names
 	load $modules
-	[ -e "$root/modules/rdma_rxe.ko" ] || die "no module rdma_rxe in: $*"
-	[ -n "$(ls "$dir"/tree/boot)" ] || die "no kernel in: $*"
-	cp "$(command -v busybox)" "$root/bin/busybox"
+	[ -e "$root/modules/rdma_rxe.ko" ] || die "no Soft-RoCE (a file rdma_rxe.ko) in: ${*##*/}. $try"
+	[ "$(number "$root/modules/rdma_rxe.ko" 18 2)" = $machine ] ||
+		die "a kernel for another processor than $arch: ${*##*/}. $try"
+	cp "$busybox" "$root/bin/busybox"
 	cp "$here/init" "$root/init"
 	chmod 755 "$root/init"
 	(cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$dir/out/initramfs"
-	if ! extract "$dir"/tree/boot/vmlinuz* >"$dir/out/vmlinux" 2>/dev/null; then
-		cp "$dir"/tree/boot/vmlinuz* "$dir/out/vmlinux" # boots too, slower
-	fi
+	extract "$linux" >"$dir/out/vmlinux" || cp "$linux" "$dir/out/vmlinux" # boots too, slower
 }
 
-command -v busybox >/dev/null || die "busybox is missing: testenv/deps.sh vm"
-base=${KERNEL:-${os%% *}}
+busybox=$(command -v "${TESTENV_ROOT:+$TESTENV_ROOT/bin/}busybox") || die "busybox is missing: testenv/deps.sh vm"
+base=${KERNEL:-${os%% *}}-$debian
 # shellcheck disable=SC2086 # a list of files
-[ -z "${KERNEL_DEB:-}" ] || base=deb-$(sha256sum -- $KERNEL_DEB | sha256sum | head -c 12)
+[ -z "${KERNEL_DEB:-}" ] || base=deb-$(sha256sum -- $KERNEL_DEB | sha256sum | head -c 12)-$debian
 # The sum in the name: what another version of these two files made is not ours.
-out=$cache/$base-$(cat "$here/init" "$here/kernel.sh" | cksum | cut -d ' ' -f 1)
+out=$cache/$base-$({ echo "${TESTENV_MODULES:-}" && cat "$here/init" "$here/kernel.sh"; } | cksum | cut -d ' ' -f 1)
 if [ ! -d "$out" ]; then
-	mkdir -p "$cache"
+	mkdir -p "$cache" || die "cannot write to $cache: TESTENV_CACHE names another directory"
 	exec 9>"$cache/lock"
-	flock 9
-	# Work in one directory and rename it at the end, so that whatever has its
-	# final name is whole. Under the lock, what is left of others is rubbish.
+	flock -n 9 || { echo "testenv: waiting for another testenv, which is making a kernel" >&2 && flock 9; }
+	# What has its final name is whole. Under the lock, what is left of others' work is rubbish.
 	work=$cache/work
 	debs=$cache/debs-$base
 	trap 'rm -rf "$work" 2>/dev/null' EXIT
@@ -141,15 +163,14 @@ if [ ! -d "$out" ]; then
 	if [ ! -d "$out" ]; then
 		if [ -z "${KERNEL_DEB:-}" ] && [ ! -d "$debs" ]; then
 			command -v apt-get >/dev/null || die "no apt-get here to fetch the VM's kernel with." \
-				"Fetch the linux-image package of Debian by hand and set KERNEL_DEB=FILE"
+				"Fetch Debian's linux-image package for $debian by hand and set KERNEL_DEB=FILE"
 			mkdir "$work"
-			fetch "$(image)" "$work"
+			fetch "$work"
 			mv "$work" "$debs"
 		fi
 		mkdir "$work" "$work/out"
 		# shellcheck disable=SC2086 # a list of files
 		build "$work" ${KERNEL_DEB:-"$debs"/*.deb}
-		rm -rf "$cache/$base"-[0-9]* # of earlier versions
 		mv "$work/out" "$out"
 	fi
 fi

@@ -35,9 +35,9 @@ wait "$server"
 server_status=$?
 
 echo "--- server$where: $program"
-cat "$log"
+printf '%s\n' "$(<"$log")"
 echo "--- client${where:+ on 10.0.1.2}: $program${*:+ $*} $address"
-cat "$log.client"
+printf '%s\n' "$(<"$log.client")"
 case "$server_status $client_status" in
 "0 0") exit 0 ;;
 *77*) exit 77 ;;

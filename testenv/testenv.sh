@@ -8,11 +8,10 @@
 #   testenv.sh rxe-down         removes it
 #   testenv.sh has-device       status 0 if there is a device that you can open
 #
-# With a device in this machine, `where a device is` means here. Without one it
-# means a small VM (QEMU, no root needed) whose kernel has Soft-RoCE. There CMD
-# runs as root over this machine's files, in this directory, but what it writes
-# is dropped at the end, except under results/ in the project's root. Its stdin is
-# /dev/null; stdout, stderr and exit status are handed on.
+# With a device in this machine, `where a device is` means here. Without one it means a small
+# VM (QEMU, no root needed) whose kernel has Soft-RoCE. There CMD runs as root over this machine's
+# files, in this directory, but what it writes is dropped at the end, except under results/ in the
+# project's root. Its stdin is /dev/null; stdout, stderr and exit status are handed on.
 #
 #   TESTENV=vm|native    the VM even where there is a device; never the VM
 #   TESTENV_PASS="A B"   environment variables that are passed into the VM
@@ -25,21 +24,24 @@
 #   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
 #                        4 ns each, so that measurements repeat on any machine
+#   TESTENV_PATIENCE=10  seconds that a VM with KVM has to show life
+#   TESTENV_ARCH=aarch64, TESTENV_ROOT=DIR  a VM with another processor, over a root file
+#                        system of its own, in which the working directory lies
 #   KERNEL, KERNEL_DEB   the VM's kernel, see kernel.sh
+#   TESTENV_CACHE=DIR    where kernels, VMs and logs are kept: ~/.cache/hello-verbs
 #
 # Exit status: CMD's; 77 no device to be had, 124 over the limit, 125 VM failed.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
-cache=$here/cache
+export TESTENV_CACHE=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
+cache=$TESTENV_CACHE
+arch=${TESTENV_ARCH:-$(uname -m)}
 export PATH=$PATH:/usr/sbin:/sbin
-children='' dir='' kernel='' qemu='' other='' tty=''
+children='' dir='' kernel='' qemu='' other='' tty='' slots='1 2 3 4'
 
 say() { echo "testenv: $*" >&2; }
-die() { # STATUS SENTENCE
-	say "$2"
-	exit "$1"
-}
+die() { say "$2" && exit "$1"; } # STATUS SENTENCE
 
 # Permission bits do not tell: in a container the open itself may be refused.
 has_device() {
@@ -84,7 +86,10 @@ traps() {
 prepare() {
 	[ "${TESTENV:-}" != native ] ||
 		die 77 "no RDMA device here that $(id -un) can open, and TESTENV=native rules the VM out"
-	[ "$(uname -m)" = x86_64 ] || die 77 "no RDMA device here, and the VM is for x86_64 only"
+	case $arch in
+	x86_64 | aarch64) ;;
+	*) die 77 "no RDMA device here, and there is no VM for a processor of type $arch" ;;
+	esac
 	"$here/deps.sh" --check vm || die 77 "no RDMA device here, and no VM without the above"
 	[ "$(id -u)" != 0 ] || ! modprobe -qn rdma_rxe 2>/dev/null ||
 		say "this kernel has Soft-RoCE: make rxe-up would give a device without a VM"
@@ -94,24 +99,24 @@ prepare() {
 # session - makes $dir, which the VM shares: see init for what is in it.
 session() {
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/testenv.XXXXXX") || exit 125
-	[ -z "${TESTENV_MTU:-}" ] || echo "$TESTENV_MTU" >"$dir/mtu"
+	mkfifo "$dir/control.in" "$dir/control.out"
 }
 
 # script COMMAND [ARG…] - prints a script that runs it in the guest as here.
 script() {
 	local name
 	# shellcheck disable=SC2016 # the guest's variables
-	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH" GLIBC_TUNABLES="$GLIBC_TUNABLES"' "$PWD"
-	for name in ${TESTENV_PASS:-} TESTENV_CLOCK TESTENV_HOSTS; do
+	printf 'cd %q || exit\nexec env -i HOME=/run LANG=C.UTF-8 PATH="$PATH" GLIBC_TUNABLES="$GLIBC_TUNABLES"' \
+		"${PWD#"${TESTENV_ROOT:-}"}"
+	for name in ${TESTENV_PASS:-} TESTENV_CACHE TESTENV_CLOCK TESTENV_HOSTS; do
 		[ -z "${!name+set}" ] || printf ' %q' "$name=${!name}"
 	done
 	printf ' %q' "$@"
 }
 
-# wires DIR HOST - sets wires to QEMU's arguments for a host's two network cards.
-# What a card of host 1 sends comes out of host 2's, and back: Ethernet frames over
-# sockets in DIR. The first is the wire that RDMA runs on and that may be cut; by
-# the second the hosts are told what to do.
+# wires DIR HOST - sets wires to QEMU's arguments for a host's two network cards: Ethernet frames
+# over sockets in DIR, from host 1's to host 2's and back. The first is the wire that RDMA runs on
+# and that may be cut; by the second the hosts are told what to do.
 wires() {
 	local name
 	for name in wire control; do
@@ -120,51 +125,130 @@ wires() {
 	done
 }
 
-# qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it.
+# qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it. What a stopped VM was
+# made with and what goes on with it must have the same devices, so all have all of them.
 qemu_start() {
-	local cpu=max share=local,security_model=none,multidevs=remap results=()
-	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=()
+	local cpu=max share=local,security_model=none,multidevs=remap results=$dir n terminals=()
+	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
+	if [ "$arch" = aarch64 ]; then # emulating all that a processor can be is slow there
+		machine=virt,gic-version=max console=ttyAMA0 cpu=cortex-a72
+	fi
 	[ "$1" != kvm ] || cpu=host
 	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
 		accel=tcg,thread=single cpus=(-smp 1 -icount shift=2)
 	fi
 	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
-		wires "${dir%/other}" "$(cat "$dir/host")"
+		wires "${dir%/other}" "$host"
 		cpus=(-smp 1) # two on each would take turns on most machines
 	fi
 	if [ -d "$root/results" ] && [ -z "${TESTENV_SEALED:-}" ]; then
-		printf %s "$root/results" >"$dir/results"
-		results=(-fsdev "$share,id=results,path=${root//,/,,}/results"
-			-device "virtio-9p-pci,fsdev=results,mount_tag=results")
+		printf %s "${root#"${TESTENV_ROOT:-}"}/results" >"$dir/results"
+		results=$root/results
 	fi
-	tied qemu-system-x86_64 -accel "$accel" -cpu "$cpu" "${cpus[@]}" "${@:2}" \
+	for n in $slots; do
+		if [ -e "$dir/slot$n" ]; then
+			terminals+=(-chardev "socket,id=t$n,path=${dir//,/,,}/tty$n,server=on,wait=off")
+		else
+			terminals+=(-chardev "null,id=t$n")
+		fi
+		terminals+=(-device "virtserialport,chardev=t$n,nr=$((n + 1))")
+	done
+	[ "$arch" != x86_64 ] || terminals+=(-device "vmgenid,guid=auto") # new random numbers for each
+	tied "qemu-system-$arch" -accel "$accel" -cpu "$cpu" "${cpus[@]}" "${@:2}" \
 		-nodefaults -no-user-config -display none -no-reboot \
-		-machine pc -m "${TESTENV_MEMORY:-1024}" \
+		-machine "$machine" -m "${TESTENV_MEMORY:-1024}" \
 		-kernel "$kernel/vmlinux" -initrd "$kernel/initramfs" \
-		-append 'console=ttyS0 quiet panic=-1 no_timer_check' \
+		-append "console=$console quiet panic=-1 no_timer_check testenv.mtu=${TESTENV_MTU:-1500} testenv.host=$host $hold" \
 		-chardev "file,id=console,path=${dir//,/,,}/console" -serial chardev:console \
-		-fsdev "$share,id=root,path=/,readonly=on" \
+		-fsdev "$share,id=root,path=${TESTENV_ROOT:-/},readonly=on" \
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
 		-fsdev "$share,id=session,path=${dir//,/,,}" \
 		-device virtio-9p-pci,fsdev=session,mount_tag=session \
-		"${wires[@]}" "${results[@]}" </dev/null >"$dir/qemu" 2>&1 &
+		-fsdev "$share,id=results,path=${results//,/,,}" \
+		-device virtio-9p-pci,fsdev=results,mount_tag=results \
+		-device virtio-serial-pci -chardev "pipe,id=control,path=${dir//,/,,}/control" \
+		-device virtserialport,chardev=control,nr=1 \
+		"${wires[@]}" "${terminals[@]}" </dev/null >"$dir/qemu" 2>&1 &
 	qemu=$!
 }
 
-# start [ARG…] - boots the VM. A /dev/kvm that can be opened may yet hang the
-# guest for ever (nested hypervisors): it has 10 s to show life. If emulation
-# then does better, that is remembered for this machine and kernel.
+# stopped - sets $stopped to the directory of a stopped VM with rxe0 up, from where this one can go
+# on (booting is most of what a command takes where VMs are emulated); makes it if there is none.
+stopped() {
+	local shape lock
+	shape=$({
+		cat "$here/testenv.sh"
+		stat -Lc '%s %Y' "$(command -v "qemu-system-$arch")"
+		echo "$kernel ${TESTENV_ROOT:-} ${TESTENV_CPUS:-} ${TESTENV_CLOCK:-} ${TESTENV_MTU:-}" \
+			"${TESTENV_MEMORY:-} ${TESTENV_HOSTS:-} $host"
+	} | cksum)
+	stopped=$cache/vm-${shape%% *}
+	[ ! -d "$stopped" ] || return 0
+	lock "$cache/vm.lock"
+	lock=$held
+	[ -d "$stopped" ] || store
+	unlock "$lock"
+	[ -d "$stopped" ]
+}
+
+# store - boots a VM up to where it holds, and stores its state in $stopped.
+store() {
+	local hold=testenv.hold end=$((SECONDS + 300))
+	say "starting a VM (once; later ones go on from there)"
+	rm -rf "$cache/vm-new"
+	mkdir "$cache/vm-new"
+	export TESTENV_STATE=$cache/vm-new/state # QEMU's child knows it by its name
+	qemu_start tcg -monitor "unix:${dir//,/,,}/monitor,server=on,wait=off"
+	while alive "$qemu" && ((SECONDS < end)) && ! grep -qs '^testenv: holding' "$dir/console"; do pause; done
+	# shellcheck disable=SC2016 # for QEMU's child
+	printf '%s\n' 'migrate_set_parameter max-bandwidth 100G' \
+		'migrate "exec:cat >\"$TESTENV_STATE\""' quit | socat -t 100 - "UNIX-CONNECT:$dir/monitor" >/dev/null 2>&1
+	kill_vm
+	if grep -qs '^testenv: holding' "$dir/console" && [ -s "$TESTENV_STATE" ]; then
+		cksum <"$TESTENV_STATE" >"$cache/vm-new/sum"
+		# Each takes 100 MB: those not used for a week go.
+		find "$cache" -maxdepth 1 -name 'vm-[0-9]*' -mtime +7 -exec rm -rf {} +
+		mv "$cache/vm-new" "$stopped"
+	else
+		say "no VM could be stored: $(tail -qn1 "$dir/qemu" "$dir/console")"
+	fi
+	rm -f "$dir"/{console,qemu,monitor}
+}
+
+# resume - the stopped VM goes on. Fails if there is none, or it does not.
+resume() {
+	local stopped go
+	stopped || return
+	if [ "$(cksum <"$stopped/state")" = "$(cat "$stopped/sum")" ]; then
+		touch "$stopped"
+		exec {go}<>"$dir/control.in" # what is in a pipe is lost when nobody has it open
+		echo go >&"$go"
+		export TESTENV_STATE=$stopped/state
+		# shellcheck disable=SC2016 # for QEMU's child
+		qemu_start tcg -incoming 'exec:cat "$TESTENV_STATE"'
+		wait_alive 60 2>/dev/null && unlock "$go" && return
+		kill_vm
+	fi 2>/dev/null
+	say "the stopped VM in $stopped is of no use, so one is booted, and the next time a new one is made"
+	rm -rf "$stopped"
+	return 1
+}
+
+# start - starts the VM. A /dev/kvm that can be opened may yet hang the guest (nested hypervisors):
+# it has 10 s to show life. If emulation then does better, that is remembered.
 start() {
-	local answer
+	local answer host=0 hold=''
+	[ ! -e "$dir/host" ] || host=$(cat "$dir/host")
 	answer="$(uname -nr) $(basename "${kernel%-*}")"
-	if [ "${TESTENV_CLOCK:-}" = virtual ] || [ ! -w /dev/kvm ] || grep -qsFx "$answer" "$cache/no-kvm"; then
-		qemu_start tcg "$@"
+	if [ "${TESTENV_CLOCK:-}" = virtual ] || [ ! -w /dev/kvm ] || [ "$arch" != "$(uname -m)" ] ||
+		grep -qsFx "$answer" "$cache/no-kvm"; then
+		resume || qemu_start tcg
 		return
 	fi
-	qemu_start kvm "$@"
-	wait_alive 10 2>/dev/null && return # as in kill_vm
+	qemu_start kvm
+	wait_alive "${TESTENV_PATIENCE:-10}" 2>/dev/null && return # as in kill_vm
 	kill_vm
-	qemu_start tcg "$@"
+	qemu_start tcg
 	wait_alive 60 || return
 	echo "$answer" >>"$cache/no-kvm"
 	say "/dev/kvm does not work here, so the VM is emulated from now on; to try again, remove $cache/no-kvm"
@@ -179,6 +263,7 @@ wait_alive() { # SECONDS
 other_host() {
 	local dir=$dir/other
 	mkdir "$dir"
+	mkfifo "$dir/control.in" "$dir/control.out"
 	echo 1 >"$dir/host"
 	script "$here/there.sh" --serve >"$dir/cmd"
 	: >"$dir/out"
@@ -205,8 +290,7 @@ run() {
 	traps clean_up
 	session
 	script "$@" >"$dir/cmd"
-	# The guest writes files and tail hands them on. A write over 9p is done when
-	# it returns, so nothing can be lost at the end.
+	# The guest writes files and tail hands them on. A write over 9p is done when it returns.
 	: >"$dir/out"
 	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
 		echo 2 >"$dir/host"
@@ -237,12 +321,11 @@ run() {
 	exit "$(cat "$dir/status")"
 }
 
-# --- Terminals. A keeper process owns the VM, so that all terminals are equal.
-# Each locks its slot for as long as it lives; when no slot is locked, the keeper
-# ends and takes the VM with it. The kernel drops the locks of whoever dies. $link
-# leads to the session's directory; who comes or goes does so under $link.lock.
-link=$cache/shell-$(uname -n)-$(id -u)
-slots='1 2 3 4'
+# --- Terminals. A keeper process owns the VM, so that all terminals are equal. Each locks its
+# slot while it lives; when no slot is locked, the keeper ends and takes the VM with it. The kernel
+# drops the locks of whoever dies. $link leads to the session's directory; who comes or goes does
+# so under $link.lock.
+link=$cache/shell-$(uname -n)-$(id -u)-$(cksum <<<"$root" | cut -d ' ' -f 1)
 lock() { # FILE [OPTION] - the file descriptor is in $held, in any case
 	held=''
 	{ exec {held}>"$1"; } 2>/dev/null && flock ${2:+"$2"} "$held"
@@ -259,15 +342,9 @@ kept() { # is there a keeper for directory $1?
 
 keeper() { # DIR KERNEL
 	local n global used=1 end=$((SECONDS + ${TESTENV_LIMIT:-28800}))
-	local args=(-device virtio-serial-pci -chardev "pipe,id=control,path=${1//,/,,}/control"
-		-device "virtserialport,chardev=control,nr=1")
 	dir=$1 kernel=$2
 	traps clean_up
-	for n in $slots; do
-		args+=(-chardev "socket,id=t$n,path=${dir//,/,,}/tty$n,server=on,wait=off"
-			-device "virtserialport,chardev=t$n,nr=$((n + 1))")
-	done
-	start "${args[@]}"
+	start
 	while ((used)); do
 		alive "$qemu" || failed 125 "the VM failed"
 		((SECONDS < end)) || die 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-28800} s"
@@ -296,9 +373,10 @@ shell() {
 	if kept "$link"; then
 		dir=$(readlink "$link")
 	else
-		say "booting a VM"
+		say "starting a VM"
 		session
-		mkfifo "$dir/control.in" "$dir/control.out"
+		printf %s "$root" >"$dir/project"
+		for n in $slots; do : >"$dir/slot$n"; done
 		lock "$dir/keeper" # inherited by the keeper, and so held until it is gone
 		setsid "$here/testenv.sh" keeper "$dir" "$kernel" \
 			</dev/null >/dev/null 2>"$dir/keeper.log" {global}>&- &
@@ -365,6 +443,7 @@ rxe_up() { # [NETDEV]
 	local netdev=${1:-} advice
 	rxe_root rxe-up "$@"
 	command -v rdma >/dev/null || die 1 "the command rdma is missing; the package iproute2 brings it"
+	command -v modprobe >/dev/null || die 1 "the command modprobe is missing; the package kmod brings it"
 	if [ ! -e /sys/module/rdma_rxe ] && ! modprobe rdma_rxe; then
 		# shellcheck source=/dev/null
 		case $(. /etc/os-release && echo "${ID:-} ${ID_LIKE:-}"),$(uname -r) in

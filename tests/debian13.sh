@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # The samples built with Debian 13's libibverbs and run on it, under this machine's kernel
-# or the VM's. Its files lie in testenv/cache/debian-13; nothing is installed.
+# or the VM's. Its files are kept where testenv keeps its own; nothing is installed.
 #
 #   debian13.sh build DIR      fetches what is missing; programs in DIR that run in there
 #   debian13.sh in CMD [ARG…]  in the VM: runs CMD, which may run those programs
 set -euo pipefail
 cd "$(dirname "$0")/.."
-debian=$PWD/testenv/cache/debian-13
+debian=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}/debian-13
 libs=$debian/usr/lib/x86_64-linux-gnu
 
 fetch() {

@@ -21,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from samples import PROGRAM, ROOT, SAMPLES, main
 
-KERNEL = "6.12" if "6.12" in os.environ.get("KERNEL", "") else "6.1"  # the VM's
-WORK = os.path.join(ROOT, "build", "handout-" + KERNEL)
+# What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
+KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
+WORK = os.path.join(ROOT, "build", os.environ.get("KERNEL", "handout"))
 COPY = os.path.join(WORK, "rdma")  # where the handout's commands are run
 PATCHES = os.path.join(ROOT, "tests", "breakit")
 # A copy isn't in the repository that it was copied from.
@@ -137,7 +138,6 @@ def setUpModule():
                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
     subprocess.run(["xargs", "-0", "cp", "--parents", "-t", COPY], cwd=ROOT, check=True,
                    input=files.stdout)
-    os.symlink(os.path.join(ROOT, "testenv", "cache"), os.path.join(COPY, "testenv", "cache"))
     vm = Vm()
     unittest.addModuleCleanup(vm.end)
     # Programs that are built already are newer than the copy: make has nothing to do.

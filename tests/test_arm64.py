@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The samples on arm64: cross-compiled for an emulated machine, over a root file system of
+Debian's packages. The same pairs run on this machine's processor, and digests must agree."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from samples import PROGRAM, ROOT, SAMPLES, main
+
+CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
+GUEST = os.path.join(CACHE, "arm64")  # its root file system
+COPY = os.path.join(GUEST, "project")
+PACKAGES = ("bash,coreutils,sed,grep,libc6-dev,libibverbs-dev,ibverbs-providers,iproute2,"
+            "busybox-static,util-linux")
+APT = """Dir::State "{0}/state"; Dir::Cache "{0}/cache"; Dir::State::status "/dev/null";
+Dir::Etc::sourcelist "{1}/etc/apt/sources.list"; Dir::Etc::sourceparts "-";
+APT::Architecture "arm64"; APT::Architectures "arm64";
+"""
+STUDENT = "--student 20260001"
+
+
+def sh(command, **env):
+    return subprocess.run(["bash", "-c", command], cwd=COPY if os.path.isdir(COPY) else ROOT,
+                          env={**os.environ, **env}, text=True, stdin=subprocess.DEVNULL,
+                          capture_output=True, check=False)
+
+
+def make_guest():
+    if os.path.isdir(GUEST):
+        return
+    os.makedirs(CACHE, exist_ok=True)
+    shutil.rmtree(GUEST + ".new", ignore_errors=True)
+    # extract: nothing of another processor's runs here
+    made = sh(f"mmdebstrap --quiet --mode=chrootless --variant=extract --architectures=arm64 "
+              f"--include={PACKAGES} bookworm {GUEST}.new")
+    assert made.returncode == 0, made.stderr
+    os.rename(GUEST + ".new", GUEST)
+
+
+def rows(output):
+    """{(sample, role): (status, bytes, digest)} of the RESULT lines."""
+    found = re.findall(r"RESULT sample=(\S+) role=(\w+) status=(\w+) bytes=(\d+) digest=(\w+)", output)
+    return {row[:2]: row[2:] for row in found}
+
+
+class Arm64(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        make_guest()
+        shutil.rmtree(COPY, ignore_errors=True)
+        os.mkdir(COPY)
+        packed = subprocess.run("git ls-files -z --cached --others --exclude-standard | "
+                                f"xargs -0 cp --parents -t '{COPY}'", shell=True, cwd=ROOT, check=False)
+        assert packed.returncode == 0
+        for sample in SAMPLES:
+            built = sh(f"make -s -C {sample} CC='aarch64-linux-gnu-gcc --sysroot={GUEST}'"
+                       " CFLAGS='-O2 -g -Werror'")
+            assert built.returncode == 0, built.stderr
+        cls.apt = tempfile.mkdtemp(prefix="arm64.")
+        cls.addClassCleanup(shutil.rmtree, cls.apt)
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(cls.apt, name))
+        with open(os.path.join(cls.apt, "apt.conf"), "w", encoding="ascii") as file:
+            file.write(APT.format(cls.apt, GUEST))
+        cls.env = {"APT_CONFIG": os.path.join(cls.apt, "apt.conf"), "TESTENV": "vm",
+                   "TESTENV_ARCH": "aarch64", "TESTENV_ROOT": GUEST}
+        updated = sh("apt-get -qq update", **cls.env)
+        assert updated.returncode == 0, updated.stderr
+
+    def both(self, command):
+        """The rows of the pairs that command runs: here, and on arm64."""
+        here = subprocess.run([os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c",
+                               command], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False)
+        there = sh(f"testenv/testenv.sh run bash -c '{command}'", **self.env)
+        self.assertEqual((here.returncode, there.returncode), (0, 0), here.stderr + there.stderr)
+        self.assertIn("aarch64", there.stdout)
+        return rows(here.stdout), rows(there.stdout)
+
+    def check(self, samples, here, there):
+        self.assertEqual(len(there), 2 * len(samples))
+        self.assertEqual(here, there)
+        for (sample, role), (status, size, digest) in sorted(there.items()):
+            self.assertEqual(status, "PASS")
+            print(f"# arm64: {sample} {role} {size} bytes {digest}")
+
+    def test_every_pair(self):
+        programs = " ".join(f"{sample}/{PROGRAM[sample]}" for sample in SAMPLES)
+        self.check(SAMPLES, *self.both(f"uname -m; testenv/demo.sh {programs}"))
+
+    def test_a_students_layout(self):
+        samples = SAMPLES[4:]
+        self.check(samples, *self.both("uname -m; " + "; ".join(
+            f"testenv/pair.sh {sample}/{PROGRAM[sample]} {STUDENT}" for sample in samples)))
+
+
+if __name__ == "__main__":
+    main()

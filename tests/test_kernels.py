@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""kernel.sh and stopped VMs: packages of each distribution's shape, wrong ones, and a
+stopped VM that was changed. Packages that can't be had here are made here, of Debian's files."""
+import glob
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from samples import ROOT, main
+
+KERNEL_SH = os.path.join(ROOT, "testenv", "kernel.sh")
+TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
+CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
+
+
+def sh(command, cwd=None, **env):
+    return subprocess.run(["bash", "-c", command], cwd=cwd, env={**os.environ, **env}, text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+class Packages(unittest.TestCase):
+    """A package manager's view of the world in a temporary directory."""
+
+    @classmethod
+    def setUpClass(cls):
+        """Debian's kernel in pieces: the kernel, the modules, rdma_rxe."""
+        cls.dir = tempfile.mkdtemp(prefix="kernels.")
+        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        made = sh(f"{KERNEL_SH}")  # the machine's own, which all tests use
+        assert made.returncode == 0, made.stderr
+        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*", "*.deb")), key=os.path.getsize)
+        cls.whole = deb
+        unpacked = sh(f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards --exclude='*/drivers/gpu/*'"
+                      " --exclude='*/sound/*' --exclude='*/staging/*' --exclude='*/media/*'"
+                      " --exclude='*/wireless/*' './boot/vmlinuz*' './lib/modules/*'", cwd=cls.dir)
+        assert unpacked.returncode == 0, unpacked.stderr
+        cls.linux, = glob.glob(os.path.join(cls.dir, "boot", "vmlinuz*"))
+        found = glob.glob(os.path.join(cls.dir, "lib", "modules", "*", "kernel"))
+        cls.modules, = found
+        cls.rxe, = glob.glob(cls.modules + "/drivers/infiniband/sw/rxe/rdma_rxe.ko*")
+
+    def setUp(self):
+        self.work = tempfile.mkdtemp(dir=self.dir)
+        self.repo = os.path.join(self.work, "repo")
+        os.makedirs(self.repo)
+        self.index = ""
+
+    def tearDown(self):
+        shutil.rmtree(self.work)
+
+    def package(self, name, depends="", **files):
+        """A package of files {kind: path in it}: linux, modules, rxe."""
+        tree = os.path.join(self.work, name)
+        os.makedirs(os.path.join(tree, "DEBIAN"))
+        for kind, path in files.items():
+            to = os.path.join(tree, path)
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            if kind == "modules":
+                shutil.copytree(self.modules, to, copy_function=os.link,
+                                ignore=shutil.ignore_patterns("rdma_rxe.ko*"))
+            else:
+                source = self.linux if kind == "linux" else self.rxe
+                shutil.copy(source, to + (".xz" if source.endswith(".xz") else ""))
+        control = (f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a test <a@b>\n"
+                   + (f"Depends: {depends}\n" if depends else "") + "Description: a test\n")
+        with open(os.path.join(tree, "DEBIAN", "control"), "w", encoding="ascii") as file:
+            file.write(control)
+        deb = os.path.join(self.repo, name + "_1_amd64.deb")
+        made = sh(f"dpkg-deb -Znone --root-owner-group -b {tree} {deb}")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(deb, "rb") as file:
+            data = file.read()
+        self.index += (f"{control}Filename: ./{os.path.basename(deb)}\nSize: {len(data)}\n"
+                       f"SHA256: {hashlib.sha256(data).hexdigest()}\n\n")
+        return deb
+
+    def apt(self):
+        """A configuration with which apt knows these packages only."""
+        with open(os.path.join(self.repo, "Packages"), "w", encoding="ascii") as file:
+            file.write(self.index)
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(self.work, name))
+        with open(os.path.join(self.work, "sources"), "w", encoding="ascii") as file:
+            file.write(f"deb [trusted=yes] file:{self.repo} ./\n")
+        config = os.path.join(self.work, "apt.conf")
+        with open(config, "w", encoding="ascii") as file:
+            file.write(f'Dir::State "{self.work}/state"; Dir::Cache "{self.work}/cache";'
+                       f' Dir::Etc::sourcelist "{self.work}/sources"; Dir::Etc::sourceparts "-";'
+                       ' Acquire::Languages "none"; APT::Architecture "amd64";')
+        updated = sh("apt-get update", APT_CONFIG=config)
+        self.assertEqual(updated.returncode, 0, updated.stderr)
+        return {"APT_CONFIG": config}
+
+    def kernel(self, **env):
+        return sh(KERNEL_SH, TESTENV_CACHE=os.path.join(self.work, "kernels"), **env)
+
+    def makes_one(self, **env):
+        made = self.kernel(**env)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        out = made.stdout.strip()
+        listed = sh(f"busybox cpio -t <{out}/initramfs").stdout.split()
+        self.assertIn("modules/rdma_rxe.ko", listed)
+        self.assertGreater(os.path.getsize(out + "/vmlinux"), 20 << 20)
+        again = self.kernel(**env)
+        self.assertEqual((again.stdout, again.stderr), (made.stdout, ""))
+
+    def refused(self, reason, **env):
+        made = self.kernel(**env)
+        self.assertNotEqual(made.returncode, 0)
+        self.assertRegex(made.stderr, reason)
+        left = os.listdir(os.path.join(self.work, "kernels"))
+        self.assertFalse([name for name in left if not name.startswith(("lock", "debs-"))], left)
+
+    def test_ubuntu_with_extra_modules(self):
+        v = "6.8.0-1-generic"
+        self.package("linux-image-generic", f"linux-image-{v}, linux-modules-extra-{v}, linux-firmware")
+        self.package(f"linux-image-{v}", f"kmod, linux-modules-{v}", linux=f"boot/vmlinuz-{v}")
+        self.package(f"linux-modules-{v}", modules=f"lib/modules/{v}/kernel")
+        self.package(f"linux-modules-extra-{v}", rxe=f"lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        apt = self.apt()
+        self.makes_one(KERNEL="linux-image-generic", **apt)
+
+    def test_ubuntu_by_its_version_finds_the_extra_modules(self):
+        v = "6.8.0-1-generic"
+        self.package(f"linux-image-{v}", f"linux-modules-{v}", linux=f"boot/vmlinuz-{v}")
+        self.package(f"linux-modules-{v}", modules=f"lib/modules/{v}/kernel")
+        self.package(f"linux-modules-extra-{v}", rxe=f"lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        self.makes_one(KERNEL=f"linux-image-{v}", **self.apt())
+
+    def test_ubuntu_without_extra_modules(self):
+        v = "7.0.0-1-generic"
+        self.package("linux-image-generic", f"linux-image-{v}")
+        self.package(f"linux-image-{v}", f"linux-modules-{v}", linux=f"boot/vmlinuz-{v}")
+        self.package(f"linux-modules-{v}", modules=f"usr/lib/modules/{v}/kernel",
+                     rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        self.makes_one(KERNEL="linux-image-generic", **self.apt())
+
+    def test_debian_since_7(self):
+        v = "7.0+deb14-amd64"
+        self.package("linux-image-amd64", f"linux-image-{v}")
+        self.package(f"linux-image-{v}", f"linux-binary-{v}, linux-modules-{v}, dracut")
+        self.package(f"linux-binary-{v}", linux=f"usr/lib/modules/{v}/vmlinuz")
+        self.package(f"linux-modules-{v}", modules=f"usr/lib/modules/{v}/kernel",
+                     rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        self.makes_one(KERNEL="linux-image-amd64", **self.apt())
+
+    def test_by_hand_in_two_files(self):
+        self.makes_one(KERNEL_DEB=" ".join((
+            self.package("a", linux="boot/vmlinuz-1"),
+            self.package("b", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"))))
+
+    def test_no_soft_roce(self):
+        self.refused(r"no Soft-RoCE \(a file rdma_rxe.ko\) in: .*a_1_amd64.deb. Another kernel may do",
+                     KERNEL_DEB=self.package("a", linux="boot/vmlinuz-1", modules="lib/modules/1/kernel"))
+
+    def test_no_kernel(self):
+        self.refused(r"no kernel \(a file vmlinuz\) in: ", KERNEL_DEB=self.package(
+            "a", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"))
+
+    def test_another_processor(self):
+        deb = self.package("a", linux="boot/vmlinuz-1", modules="lib/modules/1/kernel",
+                           rxe="lib/modules/1/kernel/rdma_rxe.ko")
+        self.refused("a kernel for another processor than aarch64", KERNEL_DEB=deb,
+                     TESTENV_ARCH="aarch64")
+
+    def test_half_a_package(self):
+        half = os.path.join(self.work, "half.deb")
+        with open(self.whole, "rb") as whole, open(half, "wb") as file:
+            file.write(whole.read(20 << 20))
+        self.refused("cannot unpack .*half.deb: is it a whole Debian package", KERNEL_DEB=half)
+
+    def test_full_disk(self):
+        small = os.path.join(self.work, "kernels")
+        os.mkdir(small)
+        if sh(f"mount -t tmpfs -o size=40m small {small}").returncode:
+            self.skipTest("no mount here")
+        made = self.kernel(KERNEL_DEB=self.whole)
+        left = os.listdir(small)
+        sh(f"umount {small}")
+        self.assertNotEqual(made.returncode, 0)
+        self.assertRegex(made.stderr, "is there room in ")
+        self.assertEqual(left, ["lock"])
+
+    def test_no_network(self):
+        self.package("linux-image-amd64")
+        apt = self.apt()
+        os.remove(os.path.join(self.repo, "linux-image-amd64_1_amd64.deb"))
+        self.refused("apt-get could not download linux-image-amd64 - is there a network", **apt)
+
+    def test_two_at_a_time_make_one(self):
+        env = {**os.environ, "TESTENV_CACHE": os.path.join(self.work, "kernels"),
+               "KERNEL_DEB": self.whole}
+        both = [subprocess.Popen([KERNEL_SH], env=env, stdout=subprocess.PIPE, text=True,
+                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) for _ in "ab"]
+        ended = [process.communicate(timeout=300) for process in both]
+        self.assertEqual(ended[0][0], ended[1][0])
+        self.assertEqual(sum("unpacking" in err for _, err in ended), 1, ended)
+        self.assertEqual(sum("waiting for another testenv" in err for _, err in ended), 1, ended)
+
+    def test_interrupted(self):
+        env = {**os.environ, "TESTENV_CACHE": os.path.join(self.work, "kernels")}
+        process = subprocess.Popen([KERNEL_SH], env={**env, "KERNEL_DEB": self.whole}, text=True,
+                                   stderr=subprocess.PIPE, start_new_session=True)
+        self.assertIn("unpacking", process.stderr.readline())
+        os.killpg(process.pid, 15)
+        process.communicate()
+        self.assertLessEqual(set(os.listdir(env["TESTENV_CACHE"])), {"lock", "work"})
+        self.makes_one(KERNEL_DEB=self.whole)
+
+
+class Stopped(unittest.TestCase):
+    """Where the VM is emulated, one goes on that was stopped; and any doubt about it boots one."""
+
+    def test_what_is_wrong_with_it(self):
+        with tempfile.TemporaryDirectory(prefix="stopped.") as cache:
+            for path in glob.glob(os.path.join(CACHE, "*")):
+                if os.path.isdir(path) and not os.path.basename(path).startswith("vm-"):
+                    os.symlink(path, os.path.join(cache, os.path.basename(path)))
+            env = {"TESTENV_CACHE": cache, "TESTENV": "vm", "TESTENV_CPUS": "1"}
+            if os.path.exists("/dev/kvm"):  # tried and found to hang, as far as this cache knows
+                kernel = os.path.basename(sh(KERNEL_SH, **env).stdout.strip()).rpartition("-")[0]
+                with open(os.path.join(cache, "no-kvm"), "w", encoding="ascii") as file:
+                    file.write(sh("uname -nr").stdout.strip() + f" {kernel}\n")
+
+            def run(says=""):
+                ended = sh(f"{TESTENV} run sh -c 'cat /sys/class/infiniband/*/ports/1/state'", **env)
+                self.assertEqual((ended.returncode, ended.stdout), (0, "4: ACTIVE\n"), ended.stderr)
+                self.assertRegex(ended.stderr, f"^{says}$")
+                return glob.glob(os.path.join(cache, "vm-[0-9]*", ""))
+
+            once, useless = r"testenv: starting a VM \(once.*\n", r"testenv: the stopped VM in .* is of no use.*\n"
+            vm, = run(once)
+            self.assertEqual(run(), [vm])
+            state = vm + "state"
+            with open(state, "r+b") as file:  # changed
+                file.seek(50 << 20)
+                file.write(b"changed!")
+            self.assertEqual(run(useless), [])
+            run(once)
+            with open(state, "r+b") as file:  # half written, by whoever also made the sum
+                file.truncate(20 << 20)
+            sh(f"cksum <{state} >{vm}sum")
+            self.assertEqual(run(useless), [])
+            run(once)
+            os.remove(vm + "sum")
+            self.assertEqual(run(useless), [])
+            # Another QEMU, or another anything of which it was made: another name.
+            run(once)
+            env["TESTENV_MTU"] = "4200"
+            self.assertEqual(len(run(once)), 2)
+
+
+if __name__ == "__main__":
+    main()

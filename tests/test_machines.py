@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Machines that this one is not: with KVM, and with Soft-RoCE in the kernel. Both are VMs of
+testenv; what runs in there is testenv again. (QEMU's emulated processor can itself run VMs.)"""
+import glob
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+from samples import PROGRAM, ROOT, SAMPLES, main
+
+CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
+TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
+PROGRAMS = " ".join(f"{sample}/{PROGRAM[sample]}" for sample in SAMPLES)
+INNER_VM = """
+export TESTENV=vm TESTENV_PATIENCE=600 TESTENV_LIMIT=900 TESTENV_CPUS=1
+testenv/testenv.sh run sh -c 'dmesg | grep "Hypervisor detected"; testenv/pair.sh 01_hello_write/hello_write'
+"""
+# $1: a directory with lib/modules
+NATIVE = """
+exec 2>&1
+rdma link delete rxe0; ip link delete dummy0; busybox rmmod rdma_rxe
+mkdir -p /lib/modules && mount --bind "$1/lib/modules" /lib/modules
+mkdir /run/user /run/bin; printf '#!/bin/sh\\nexit 1\\n' >/run/bin/sudo; chmod +x /run/bin/sudo
+user() { setpriv --reuid 65534 --regid 65534 --clear-groups env "PATH=/run/bin:$PATH" "$@"; }
+say() { echo "== $*"; "$@"; echo "== status $?"; }
+export TESTENV=native
+say testenv/testenv.sh has-device
+say testenv/doctor.sh
+say user testenv/testenv.sh rxe-up
+say testenv/testenv.sh rxe-up
+say testenv/testenv.sh rxe-up
+say testenv/testenv.sh run testenv/demo.sh {programs}
+say user testenv/testenv.sh run testenv/demo.sh {programs}
+echo 'exit $(ibv_devices | grep -c rxe0)' | say testenv/testenv.sh shell
+rm /run/testenv # the doctor speaks of this as of a machine
+say testenv/doctor.sh
+say user testenv/doctor.sh
+say testenv/testenv.sh rxe-down
+say testenv/testenv.sh has-device
+"""
+
+
+class Machines(unittest.TestCase):
+    def run_vm(self, script, *args, **env):
+        return subprocess.run([TESTENV, "run", "bash", "-c", script, "bash", *args], cwd=ROOT,
+                              env={**os.environ, "TESTENV": "vm", "TESTENV_LIMIT": "1200", **env},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    def test_kvm(self):
+        ended = self.run_vm(INNER_VM, TESTENV_MODULES="kvm_amd", TESTENV_MEMORY="3072",
+                            TESTENV_CPUS="1")
+        both = ended.stdout + ended.stderr
+        self.assertEqual(ended.returncode, 0, both)
+        self.assertIn("Hypervisor detected: KVM", both)
+        for role in ("server", "client"):
+            self.assertIn(f"RESULT sample=01_hello_write role={role} status=PASS", both)
+        self.assertNotRegex(both, "emulated|does not work|no use")
+        print("# KVM:", *re.findall("RESULT .*", both)[:1])
+
+    def test_native(self):
+        deb = max(glob.glob(os.path.join(CACHE, "debs-*", "*.deb")), key=os.path.getsize)
+        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*-amd64", "*.deb")) or [deb],
+                  key=os.path.getsize)
+        with tempfile.TemporaryDirectory(prefix="native.") as root:
+            os.chmod(root, 0o755)
+            unpacked = subprocess.run(
+                f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards './lib/modules/*' &&"
+                " for v in lib/modules/*; do PATH=$PATH:/sbin depmod -b . ${v##*/}; done", shell=True, cwd=root,
+                capture_output=True, text=True, check=False)
+            self.assertEqual(unpacked.returncode, 0, unpacked.stderr)
+            ended = self.run_vm(NATIVE.replace("{programs}", PROGRAMS), root)
+        said = ended.stdout
+        steps = re.findall(r"(?s)== ([^\n]*)\n(.*?)== status (\d+)\n", said)
+        self.assertEqual([int(status) for _, _, status in steps],
+                         [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1], said + ended.stderr)
+        _, doctor, _, up, again, demo, users, shell, sound, users_view, _, _ = (s[1] for s in steps)
+        self.assertIn("no RDMA device here", doctor)
+        self.assertIn("make rxe-up", doctor)
+        self.assertIn("rxe0/1 state ACTIVE", up)
+        self.assertEqual(again, up)
+        self.assertIn("7 of 7 pairs passed", demo)
+        self.assertIn("7 of 7 pairs passed", users)
+        self.assertIn("a shell of this machine", shell)
+        for view in (sound, users_view):
+            self.assertIn("<- the samples take this one", view)
+            self.assertIn("rdma_rxe  loaded", view)
+        print("# native:", up.strip())
+
+
+if __name__ == "__main__":
+    main()
