@@ -61,9 +61,13 @@ fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
 	@testenv/deps.sh build test
 	@tests/fuzz/run.sh $(RUNS)
 
-test: ## install what is missing, run all tests
+test: ## install what is missing, test each claim once (ONLY="PART…": some parts; ONLY=list)
 	@testenv/deps.sh build vm wire test
-	@tests/run.sh
+	@tests/run.sh quick
+
+test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines
+	@testenv/deps.sh build vm wire test test-all
+	@tests/run.sh $(or $(TIER),all)
 
 starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
 	@grading/starter.py make "$(LAB)" "$(DIR)"
@@ -90,11 +94,11 @@ rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interfa
 rxe-down: ## as root: remove it again
 	@testenv/testenv.sh rxe-down
 
-clean: ## remove what was built (testenv/cache, the VM's kernel, stays)
+clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
 	rm -rf build grading/build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test test-all handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
-# All tests. Each prints a line "ok - name" or "not ok - name" ("# SKIP why" behind the
-# name of one that was left out); the last line counts them.
-# Pairs run in the VM, where they may take the device away; TESTENV=native runs them on
-# this machine's own RDMA device.
+# run.sh [quick|rest|all] - the tests. quick: every kind of claim once, on one kernel, in some
+# minutes. rest: what takes longer, and other kernels, libraries, processors and machines.
+# ONLY="NAME…" runs these parts alone; ONLY=list names them.
+#
+# Each test prints a line "ok - name" or "not ok - name" ("# SKIP why" behind the name of
+# one that was left out); the last line counts them. Pairs run in the VM, where they may
+# take the device away; TESTENV=native runs them on this machine's own RDMA device.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+tier=${1:-quick}
 unset MAKEFLAGS MFLAGS MAKELEVEL # or the makes in here say which directory they enter
 export TESTENV=${TESTENV:-vm}
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
@@ -19,13 +23,13 @@ log=$out/test.log
 
 # One check: its name, and a command that has to succeed without a word on stderr.
 step() {
-	local name=$1
+	local name=$1 log=$out/step.$BASHPID
 	shift
-	if "$@" >"$out/step.log" 2>&1; then
+	if "$@" >"$log" 2>&1; then
 		echo "ok - $name"
 	else
 		echo "not ok - $name"
-		sed 's/^/# /' "$out/step.log"
+		sed 's/^/# /' "$log"
 	fi
 }
 
@@ -135,18 +139,6 @@ reads_in_order() {
 	done
 }
 
-# Does its work beside what is under way already, three things at most: an emulated VM keeps
-# a core busy most of the time, and two cores are enough for all of this.
-beside() {
-	[ "$(jobs -rp | wc -l)" -lt 3 ] || wait -n
-	"$@" &
-}
-
-two_hosts() {
-	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc"
-	family ladder python3 tests/test_ladder.py
-}
-
 unit_test() { # FILE NAME - a file that includes a C file, for what is static in there, replaces it
 	local sources
 	mapfile -t sources < <(printf '%s\n' common/*.c blocks/*.c |
@@ -157,7 +149,8 @@ unit_test() { # FILE NAME - a file that includes a C file, for what is static in
 	CMOCKA_MESSAGE_OUTPUT=TAP family "$2" "$out/unit/$2"
 }
 
-quick_checks() { # without a VM
+# --- The parts. Each is a function that prints such lines.
+part_sources() { # builds, and what can be seen without running anything
 	for sample in "${samples[@]}"; do
 		step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
 	done
@@ -166,6 +159,7 @@ quick_checks() { # without a VM
 	done
 	step "clang -Werror" build clang clang "-O2 -g"
 	step "a change rebuilds what it must" change_rebuilds
+	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "sizes of the parts, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
@@ -176,6 +170,8 @@ quick_checks() { # without a VM
 		grading/*.c tests/unit/*.[ch] tests/fuzz/*.c tests/*.c
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
+}
+part_units() {
 	for test in tests/unit/test_*.c; do
 		unit_test "$test" "$(basename "$test" .c)"
 	done
@@ -183,49 +179,100 @@ quick_checks() { # without a VM
 	step "judge" gcc -Icommon -o "$out/judge" tests/fuzz/judge.c \
 		common/{data,hints,options,report}.c -libverbs
 	family lines python3 tests/test_lines.py
-	HV_BUILD=$out/asan family usage python3 tests/test_usage.py
+	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
+}
+part_pairs() { family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
+part_layouts() { TESTENV_CPUS=1 family layouts pairs "$out/gcc" Layouts; }
+part_peers() {
+	TESTENV_CPUS=1 TESTS=tests/test_peers.py family peers pairs "$out/gcc"
+	TESTS=tests/test_devices.py family devices pairs "$out/gcc"
+}
+part_handout() { HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_grading() { family grading python3 tests/test_grading.py; }
+part_wire() { # two hosts once
+	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
 }
 
-{
-	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
-	step "gcc -Werror" build gcc gcc "-O2 -g"
-	step "gcc with sanitizers" build asan gcc \
-		"-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
+# The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
+# what takes the device away, or much memory.
+part_programs() { family programs python3 tests/test_programs.py; }
+part_faults() {
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
+	TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
+	TESTENV_CPUS=1 TESTS=tests/test_faults.py family faults pairs "$out/gcc" Rights Memcheck
+}
+part_bad_wire() {
+	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Cut Capture
+	family ladder python3 tests/test_ladder.py
+}
+part_asan() {
+	step "gcc with sanitizers" build asan gcc \
+		"-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+	HV_BUILD=$out/asan family asan-usage python3 tests/test_usage.py
+	TESTENV_CPUS=1 family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} Layouts
+	TESTENV_CPUS=1 TESTS=tests/test_peers.py family asan pairs "$out/asan"
+}
+part_large() { TESTENV_CPUS=1 family large pairs "$out/gcc" Large Bench; }
+part_python_peer() { TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
+part_dead() { TESTENV_CPUS=1 TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
+part_doctor() { TESTENV_CPUS=1 TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
+part_testenv() { family testenv python3 tests/test_testenv.py; }
+part_kernels() { family kernels python3 tests/test_kernels.py; }
+part_machines() { family machines python3 tests/test_machines.py; }
+part_arm64() { family arm64 python3 tests/test_arm64.py; }
+part_figures() { family figures python3 tests/test_figures.py; }
+part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
+	HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
+	TESTENV_CPUS=1 family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
+		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
+	TESTENV_CPUS=1 family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
+}
+part_newest() { # Debian unstable's kernel
+	export -f pairs && export out
+	HV_BUILD=$out/gcc family handout-newest tests/unstable.sh python3 tests/test_labs.py BreakIt
+	# shellcheck disable=SC2016 # for that bash
+	TESTENV_CPUS=1 family linux-newest tests/unstable.sh bash -c \
+		'pairs "$out/gcc" Defaults Options Rights WrongPairs'
+}
+
+# The longest first, and early what mostly waits.
+quick=(handout layouts pairs peers sources units wire grading)
+rest=(programs faults bad_wire asan newer newest python_peer large dead figures testenv kernels machines
+	arm64 doctor)
+case $tier in
+quick) parts=("${quick[@]}") ;;
+rest) parts=("${rest[@]}") ;;
+all) parts=("${quick[@]}" "${rest[@]}") ;;
+*) echo "run.sh: quick, rest or all" >&2 && exit 2 ;;
+esac
+if [ "${ONLY:-}" = list ]; then
+	printf '%s\n' "quick: ${quick[*]}" "rest: ${rest[*]}"
+	exit
+fi
+if [ -n "${ONLY:-}" ]; then
+	parts=()
+	for part in $ONLY; do
+		declare -F "part_$part" >/dev/null || { echo "run.sh: no part $part (ONLY=list names them)" >&2 && exit 2; }
+		parts+=("$part")
+	done
+fi
+
+{
+	step "gcc -Werror" build gcc gcc "-O2 -g"
+	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	step "the VM starts" testenv/testenv.sh run true
 	mkdir -p results/wire
-	# The longest first, and early what mostly waits. The sanitizers see what concerns
-	# memory: data of all sizes, layouts, strangers' bytes; not what takes the device away,
-	# or much memory. Kernel 6.12 is tried with this machine's rdma-core and Debian 13's.
-	# A VM with one CPU takes less work: one side doesn't poll while the other computes.
-	beside family programs python3 tests/test_programs.py
-	TESTS=tests/test_faults.py beside family faults pairs "$out/gcc" Verbs
-	beside two_hosts
-	TESTENV_CPUS=1 TESTS=tests/test_faults.py beside family faults pairs "$out/gcc" Rights Memcheck
-	TESTENV_CPUS=1 beside family asan pairs "$out/asan" Defaults \
-		Options.test_{message,sizes,iters} Layouts
-	TESTENV_CPUS=1 TESTS=tests/test_peers.py beside family asan pairs "$out/asan"
-	HV_BUILD=$out/gcc beside family handout python3 tests/test_labs.py
-	beside family grading python3 tests/test_grading.py
-	TESTENV_CPUS=1 beside family gcc pairs "$out/gcc" Large Bench
-	TESTENV_CPUS=1 TESTS=tests/test_peers.py beside family gcc pairs "$out/gcc" \
-		BadPeers.test_thousands_of_mutated_lines_at_one_server
-	beside family gcc pairs "$out/gcc" Defaults Options Rights WrongPairs
-	TESTS=tests/test_python_peer.py beside family python-peer pairs "$out/gcc"
-	TESTS=tests/test_devices.py beside family devices pairs "$out/gcc"
-	TESTENV_CPUS=1 TESTS=tests/test_dead.py beside family dead pairs "$out/gcc"
-	beside quick_checks
-	beside family testenv python3 tests/test_testenv.py
-	beside family figures python3 tests/test_figures.py
-	HV_BUILD=$out/gcc beside family handout-6.12 newer python3 tests/test_labs.py BreakIt
-	TESTENV_CPUS=1 TESTS=tests/test_doctor.py beside family doctor pairs "$out/gcc"
-	TESTENV_CPUS=1 beside family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
-		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
-	TESTENV_CPUS=1 beside family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights \
-		WrongPairs
+	# Three things at a time at most: an emulated VM keeps a core busy most of the time, and two
+	# cores are enough for all of this.
+	n=0
+	for part in "${parts[@]}"; do
+		[ "$(jobs -rp | wc -l)" -lt 3 ] || wait -n
+		n=$((n + 1))
+		echo "# part $n of ${#parts[@]}: $part, after $SECONDS s"
+		"part_$part" &
+	done
 	wait
 } | tee "$log"
 
@@ -235,5 +282,6 @@ passed=$(($(count '^ok ') - skipped))
 failed=$(count '^not ok ')
 line="$passed passed, $failed failed"
 [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
+echo "# ${parts[*]}: $SECONDS s"
 echo "$line"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
