@@ -61,7 +61,7 @@ fetch() {
 	names=$(packages "$name")
 	echo "testenv: downloading the VM's kernel, $name (once, to $cache)" >&2
 	# shellcheck disable=SC2086 # a list of package names
-	(cd "$1" && apt-get -qq download $names </dev/null) >"$1/log" 2>&1 || {
+	(cd "$1" && apt-get -qq -o APT::Sandbox::User=root download $names </dev/null) >"$1/log" 2>&1 || {
 		cat "$1/log" >&2
 		die "apt-get could not download" $names \
 			"- is there a network? If apt-get has no package lists: sudo apt-get update"

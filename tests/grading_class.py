@@ -92,7 +92,7 @@ def make_class():
                      for s in others)
     boot = subprocess.Popen(
         ["testenv/testenv.sh", "run", "bash", "-c", script], cwd=ROOT,
-        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "1200"},
+        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     answers = tempfile.NamedTemporaryFile("w", suffix=".txt")
     answers.write("1. At the path MTU (交叉点)\n=== end complete\n=== answers\n")

@@ -26,7 +26,7 @@ def figures(text):
 class Figures(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        env = {**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "900"}
+        env = {**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000"}
         os.makedirs(os.path.dirname(CSV), exist_ok=True)
         runs = [subprocess.Popen([*COMMAND, f"--csv={CSV.format(i)}"], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, text=True) for i in range(2)]

@@ -241,7 +241,7 @@ class Grading(unittest.TestCase):
         self.assertIn("== 04_atomic == FAIL (0/7)\n     it needs 03_read, which", out)
         rubric.write("measured 1 needs=chosen\nchosen 1 needs=measured\n")
         rubric.flush()
-        self.assertIn("Score: 5/13", command(*grade, timeout=60).stdout)
+        self.assertIn("Score: 5/13", command(*grade, timeout=600).stdout)
         for line in ("nothing 5", "own", "own -1", "own 3\nown 4", "own 1 needs=x", "sizes 0K",
                      "sizes 4K,", "sizes 8M", "sizes 65M", "sizes 4K" + 40 * ",4K"):
             with self.subTest(line=line):

@@ -197,7 +197,7 @@ class Packages(unittest.TestCase):
                "KERNEL_DEB": self.whole}
         both = [subprocess.Popen([KERNEL_SH], env=env, stdout=subprocess.PIPE, text=True,
                                  stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) for _ in "ab"]
-        ended = [process.communicate(timeout=300) for process in both]
+        ended = [process.communicate(timeout=1500) for process in both]
         self.assertEqual(ended[0][0], ended[1][0])
         self.assertEqual(sum("unpacking" in err for _, err in ended), 1, ended)
         self.assertEqual(sum("waiting for another testenv" in err for _, err in ended), 1, ended)
@@ -249,8 +249,16 @@ class Stopped(unittest.TestCase):
             run(once)
             os.remove(vm + "sum")
             self.assertEqual(run(useless), [])
+            # Stopped before it was stored.
+            process = subprocess.Popen([TESTENV, "run", "true"], env={**os.environ, **env,
+                                       "TESTENV_MTU": "2000"}, stdin=subprocess.DEVNULL, text=True,
+                                       stderr=subprocess.PIPE, start_new_session=True)
+            self.assertRegex(process.stderr.readline(), once.rstrip("\n"))
+            os.killpg(process.pid, 15)
+            process.communicate()
+            env["TESTENV_MTU"] = "2000"
+            self.assertEqual(len(run(once)), 1)
             # Another QEMU, or another anything of which it was made: another name.
-            run(once)
             env["TESTENV_MTU"] = "4200"
             self.assertEqual(len(run(once)), 2)
 

@@ -28,7 +28,7 @@ COPY = os.path.join(WORK, "rdma")  # where the handout's commands are run
 PATCHES = os.path.join(ROOT, "tests", "breakit")
 # A copy isn't in the repository that it was copied from.
 ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
-LIMIT = 120  # seconds for one block of commands
+LIMIT = 600  # seconds for one block of commands
 counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
                         "break-it patches run", "starters run", "references followed"), 0)
 
@@ -106,7 +106,7 @@ class Vm:
         self.process = subprocess.Popen(
             [os.path.join(COPY, "testenv", "testenv.sh"), "run", "python3",
              "tests/test_labs.py", "guest"], cwd=COPY, stdin=subprocess.DEVNULL,
-            env={"TESTENV_LIMIT": "900", **ENV})
+            env={"TESTENV_LIMIT": "3000", **ENV})
 
     def ask(self, jobs, at_a_time=1):
         """For each job the (output, exit status) of each of its scripts."""

@@ -16,7 +16,7 @@ CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 PROGRAMS = " ".join(f"{sample}/{PROGRAM[sample]}" for sample in SAMPLES)
 INNER_VM = """
-export TESTENV=vm TESTENV_PATIENCE=600 TESTENV_LIMIT=900 TESTENV_CPUS=1
+export TESTENV=vm TESTENV_PATIENCE=600 TESTENV_LIMIT=3000 TESTENV_CPUS=1
 testenv/testenv.sh run sh -c 'dmesg | grep "Hypervisor detected"; testenv/pair.sh 01_hello_write/hello_write'
 """
 # $1: a directory with lib/modules
@@ -47,7 +47,7 @@ say testenv/testenv.sh has-device
 class Machines(unittest.TestCase):
     def run_vm(self, script, *args, **env):
         return subprocess.run([TESTENV, "run", "bash", "-c", script, "bash", *args], cwd=ROOT,
-                              env={**os.environ, "TESTENV": "vm", "TESTENV_LIMIT": "1200", **env},
+                              env={**os.environ, "TESTENV": "vm", "TESTENV_LIMIT": "4000", **env},
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def test_kvm(self):

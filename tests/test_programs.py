@@ -167,7 +167,7 @@ class Programs(unittest.TestCase):
         only += [f"right:{part}" for part in ("sgl", "copy", "each", "itself", "verifies")]
         ended = subprocess.run(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
-            env={**os.environ, "ONLY": " ".join(only), "ROUNDS": "1", "TESTENV_LIMIT": "1500"},
+            env={**os.environ, "ONLY": " ".join(only), "ROUNDS": "1", "TESTENV_LIMIT": "5000"},
             stdin=subprocess.DEVNULL, capture_output=True, text=True)
         self.assertEqual(ended.returncode, 0, ended)
         self.assertRegex(ended.stdout, r"\A[ -~\n]*\Z", "nothing but printable ASCII")

@@ -88,7 +88,7 @@ class WireTest(PairTest):
         servers = [start(sample, "-p", port[sample], there=THERE) for sample in workload]
         subprocess.run([*THERE, "sh", "-c", "".join(
             f"until grep -q :{int(p):04X} /proc/net/tcp6; do sleep 0.1; done\n"
-            for p in port.values())], check=True, timeout=60)
+            for p in port.values())], check=True, timeout=600)
         clients = [start(sample, "-p", port[sample], *workload[sample], address)
                    for sample in workload]
         return list(zip(workload, servers, clients))
@@ -113,7 +113,7 @@ class There(unittest.TestCase):
         odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
         script = 'printf "%s\\n" "$@"; hostname -I; echo wrong >&2; printf end >&2; exit 7'
         ended = subprocess.run([*THERE, "bash", "-c", script, "bash", *odd],
-                               capture_output=True, text=True, timeout=30, check=False)
+                               capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(ended.returncode, 7)
         self.assertEqual(ended.stdout.rpartition("\n10.0.1.1")[0],
                          "\n".join(odd), ended.stdout)
@@ -153,7 +153,7 @@ class Capture(WireTest):
                     [os.path.join(testenv, "capture.sh"),
                      os.path.join(ROOT, "results", "wire", name + ".pcap"),
                      os.path.join(testenv, "pair.sh"), path(sample), *args],
-                    capture_output=True, text=True, timeout=60, check=False)
+                    capture_output=True, text=True, timeout=600, check=False)
                 self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
 
 
