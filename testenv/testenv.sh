@@ -24,7 +24,7 @@
 #   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
 #                        4 ns each, so that measurements repeat on any machine
-#   TESTENV_PATIENCE=10  seconds that a VM with KVM has to show life
+#   TESTENV_PATIENCE=10  seconds that a VM with KVM has to show life (more on a busy machine)
 #   TESTENV_ARCH=aarch64, TESTENV_ROOT=DIR  a VM with another processor, over a root file
 #                        system of its own, in which the working directory lies
 #   KERNEL, KERNEL_DEB   the VM's kernel, see kernel.sh
@@ -237,7 +237,7 @@ resume() {
 # start - starts the VM. A /dev/kvm that can be opened may yet hang the guest (nested hypervisors):
 # it has 10 s to show life. If emulation then does better, that is remembered.
 start() {
-	local answer host=0 hold=''
+	local answer load host=0 hold=''
 	[ ! -e "$dir/host" ] || host=$(cat "$dir/host")
 	answer="$(uname -nr) $(basename "${kernel%-*}")"
 	if [ "${TESTENV_CLOCK:-}" = virtual ] || [ ! -w /dev/kvm ] || [ "$arch" != "$(uname -m)" ] ||
@@ -246,7 +246,8 @@ start() {
 		return
 	fi
 	qemu_start kvm
-	wait_alive "${TESTENV_PATIENCE:-10}" 2>/dev/null && return # as in kill_vm
+	read -r load _ </proc/loadavg # a busy machine takes longer
+	wait_alive "${TESTENV_PATIENCE:-$((10 + 10 * ${load%.*} / $(nproc)))}" 2>/dev/null && return # as in kill_vm
 	kill_vm
 	qemu_start tcg
 	wait_alive 60 || return
