@@ -26,6 +26,12 @@ def somebody():
 
 @unittest.skipUnless(IN_VM, "would take the machine's own device away")
 class Doctor(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """What it says of testenv's VM; then without the mark by which it knows that."""
+        cls.guest = subprocess.run([DOCTOR], capture_output=True, text=True, check=True).stdout
+        os.remove("/run/testenv")
+
     def doctor(self, **more):
         ended = subprocess.run([DOCTOR], stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, timeout=600, check=False, cwd="/", **more)
@@ -45,6 +51,12 @@ class Doctor(unittest.TestCase):
         self.assertRegex(found[0][0], problem)
         self.assertRegex(found[0][1], fix)
         return found[0][1]
+
+    def test_it_speaks_of_the_vm_as_the_vm(self):
+        self.assertRegex(self.guest, "machine +testenv's small VM")
+        self.assertRegex(self.guest, "<- the samples take this one\n")
+        self.assertNotRegex(self.guest, "qemu|kvm|project")
+        self.assertEqual(self.problems(self.guest), [])
 
     def test_a_sound_machine_and_the_gid_that_the_samples_take(self):
         out = self.doctor()
