@@ -7,7 +7,7 @@
  *   ./hello_write               in one terminal: the server
  *   ./hello_write 127.0.0.1     in another: the client; the server's address
  *
- * The client prints, and the server much the same (MTU and addresses vary):
+ * The client prints (the server: similar lines; MTU and addresses vary):
  *   device rxe0, port 1, GID index 1 (::ffff:10.0.0.1), MTU 1024
  *   (no port has this connection's address, ::ffff:127.0.0.1: the first usable one is taken)
  *   wrote "hello verbs" to the server's address 0x..., rkey 0x...

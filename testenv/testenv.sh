@@ -41,7 +41,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 children='' dir='' kernel='' qemu='' other='' tty='' slots='1 2 3 4'
 
 say() { echo "testenv: $*" >&2; }
-die() { say "$2" && exit "$1"; } # STATUS SENTENCE
+die() { say "$2"; exit "$1"; } # STATUS SENTENCE
 
 # Permission bits do not tell: in a container the open itself may be refused.
 has_device() {
@@ -184,7 +184,8 @@ stopped() {
 	} | cksum)
 	stopped=$cache/vm-${shape%% *}
 	[ ! -d "$stopped" ] || return 0
-	lock "$cache/vm.lock"
+	lock "$cache/vm.lock" -n ||
+		{ unlock && say "waiting for another testenv, which starts a VM" && lock "$cache/vm.lock"; }
 	lock=$held
 	[ -d "$stopped" ] || store
 	unlock "$lock"

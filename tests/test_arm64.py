@@ -9,18 +9,13 @@ import subprocess
 import tempfile
 import unittest
 
+from places import CACHE, apt_config, copy_project
 from samples import PROGRAM, ROOT, SAMPLES, main
 
-CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
 GUEST = os.path.join(CACHE, "arm64")  # its root file system
 COPY = os.path.join(GUEST, "project")
 PACKAGES = ("bash,coreutils,sed,grep,libc6-dev,libibverbs-dev,ibverbs-providers,iproute2,"
             "busybox-static,util-linux")
-APT = """Dir::State "{0}/state"; Dir::Cache "{0}/cache"; Dir::State::status "/dev/null";
-Dir::Etc::sourcelist "{1}/etc/apt/sources.list"; Dir::Etc::sourceparts "-";
-APT::Architecture "arm64"; APT::Architectures "arm64";
-"""
 STUDENT = "--student 20260001"
 
 
@@ -54,21 +49,15 @@ class Arm64(unittest.TestCase):
         make_guest()
         shutil.rmtree(COPY, ignore_errors=True)
         os.mkdir(COPY)
-        packed = subprocess.run("git ls-files -z --cached --others --exclude-standard | "
-                                f"xargs -0 cp --parents -t '{COPY}'", shell=True, cwd=ROOT, check=False)
-        assert packed.returncode == 0
+        copy_project(COPY)
         for sample in SAMPLES:
             built = sh(f"make -s -C {sample} CC='aarch64-linux-gnu-gcc --sysroot={GUEST}'"
                        " CFLAGS='-O2 -g -Werror'")
             assert built.returncode == 0, built.stderr
         cls.apt = tempfile.mkdtemp(prefix="arm64.")
         cls.addClassCleanup(shutil.rmtree, cls.apt)
-        for name in ("state/lists/partial", "cache/archives/partial"):
-            os.makedirs(os.path.join(cls.apt, name))
-        with open(os.path.join(cls.apt, "apt.conf"), "w", encoding="ascii") as file:
-            file.write(APT.format(cls.apt, GUEST))
-        cls.env = {"APT_CONFIG": os.path.join(cls.apt, "apt.conf"), "TESTENV": "vm",
-                   "TESTENV_ARCH": "aarch64", "TESTENV_ROOT": GUEST}
+        cls.env = {**apt_config(cls.apt, os.path.join(GUEST, "etc/apt/sources.list"), "arm64"),
+                   "TESTENV": "vm", "TESTENV_ARCH": "aarch64", "TESTENV_ROOT": GUEST}
         updated = sh("apt-get -qq update", **cls.env)
         assert updated.returncode == 0, updated.stderr
 

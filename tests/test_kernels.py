@@ -10,12 +10,11 @@ import subprocess
 import tempfile
 import unittest
 
+from places import CACHE, apt_config
 from samples import ROOT, main
 
 KERNEL_SH = os.path.join(ROOT, "testenv", "kernel.sh")
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
-CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
 
 
 def sh(command, cwd=None, **env):
@@ -83,18 +82,13 @@ class Packages(unittest.TestCase):
         """A configuration with which apt knows these packages only."""
         with open(os.path.join(self.repo, "Packages"), "w", encoding="ascii") as file:
             file.write(self.index)
-        for name in ("state/lists/partial", "cache/archives/partial"):
-            os.makedirs(os.path.join(self.work, name))
-        with open(os.path.join(self.work, "sources"), "w", encoding="ascii") as file:
+        sources = os.path.join(self.work, "sources")
+        with open(sources, "w", encoding="ascii") as file:
             file.write(f"deb [trusted=yes] file:{self.repo} ./\n")
-        config = os.path.join(self.work, "apt.conf")
-        with open(config, "w", encoding="ascii") as file:
-            file.write(f'Dir::State "{self.work}/state"; Dir::Cache "{self.work}/cache";'
-                       f' Dir::Etc::sourcelist "{self.work}/sources"; Dir::Etc::sourceparts "-";'
-                       ' Acquire::Languages "none"; APT::Architecture "amd64";')
-        updated = sh("apt-get update", APT_CONFIG=config)
+        env = apt_config(self.work, sources, "amd64")
+        updated = sh("apt-get update", **env)
         self.assertEqual(updated.returncode, 0, updated.stderr)
-        return {"APT_CONFIG": config}
+        return env
 
     def kernel(self, **env):
         return sh(KERNEL_SH, TESTENV_CACHE=os.path.join(self.work, "kernels"), **env)

@@ -19,6 +19,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from places import copy_project
 from samples import PROGRAM, ROOT, SAMPLES, main
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
@@ -134,10 +135,7 @@ def setUpModule():
     global vm
     shutil.rmtree(WORK, ignore_errors=True)
     os.makedirs(os.path.join(COPY, "results"))
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
-                            "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
-    subprocess.run(["xargs", "-0", "cp", "--parents", "-t", COPY], cwd=ROOT, check=True,
-                   input=files.stdout)
+    copy_project(COPY)
     vm = Vm()
     unittest.addModuleCleanup(vm.end)
     # Programs that are built already are newer than the copy: make has nothing to do.

@@ -9,10 +9,9 @@ import subprocess
 import tempfile
 import unittest
 
+from places import CACHE
 from samples import PROGRAM, ROOT, SAMPLES, main
 
-CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 PROGRAMS = " ".join(f"{sample}/{PROGRAM[sample]}" for sample in SAMPLES)
 INNER_VM = """
@@ -62,8 +61,7 @@ class Machines(unittest.TestCase):
         print("# KVM:", *re.findall("RESULT .*", both)[:1])
 
     def test_native(self):
-        deb = max(glob.glob(os.path.join(CACHE, "debs-*", "*.deb")), key=os.path.getsize)
-        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*-amd64", "*.deb")) or [deb],
+        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*-amd64", "*.deb")),
                   key=os.path.getsize)
         with tempfile.TemporaryDirectory(prefix="native.") as root:
             os.chmod(root, 0o755)
