@@ -179,8 +179,8 @@ stopped() {
 	shape=$({
 		cat "$here/testenv.sh"
 		stat -Lc '%s %Y' "$(command -v "qemu-system-$arch")"
-		echo "$kernel ${TESTENV_ROOT:-} ${TESTENV_CPUS:-} ${TESTENV_CLOCK:-} ${TESTENV_MTU:-}" \
-			"${TESTENV_MEMORY:-} ${TESTENV_HOSTS:-} $host"
+		echo "$kernel ${TESTENV_ROOT:-} ${TESTENV_CPUS:-2} ${TESTENV_CLOCK:-} ${TESTENV_MTU:-1500}" \
+			"${TESTENV_MEMORY:-1024} ${TESTENV_HOSTS:-1} $host"
 	} | cksum)
 	stopped=$cache/vm-${shape%% *}
 	[ ! -d "$stopped" ] || return 0
