@@ -15,7 +15,7 @@
 #
 #   TESTENV=vm|native    the VM even where there is a device; never the VM
 #   TESTENV_PASS="A B"   environment variables that are passed into the VM
-#   TESTENV_LIMIT=300    seconds for run (8 hours for shell)
+#   TESTENV_LIMIT=300    seconds for run (8 hours for shell); run takes more on a busy machine
 #   TESTENV_HOSTS=2      two VMs joined by a wire: CMD runs in one, 10.0.1.2, and
 #                        there.sh runs commands in the other, 10.0.1.1
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
@@ -42,6 +42,9 @@ children='' dir='' kernel='' qemu='' other='' tty='' slots='1 2 3 4'
 
 say() { echo "testenv: $*" >&2; }
 die() { say "$2"; exit "$1"; } # STATUS SENTENCE
+
+# patient SECONDS - prints more of them on a busy machine
+patient() { local load && read -r load _ </proc/loadavg && echo $(($1 * (1 + ${load%.*} / $(nproc)))); }
 
 # Permission bits do not tell: in a container the open itself may be refused.
 has_device() {
@@ -194,7 +197,7 @@ stopped() {
 
 # store - boots a VM up to where it holds, and stores its state in $stopped.
 store() {
-	local hold=testenv.hold end=$((SECONDS + 300))
+	local hold=testenv.hold end=$((SECONDS + $(patient 300)))
 	say "starting a VM (once; later ones go on from there)"
 	rm -rf "$cache/vm-new"
 	mkdir "$cache/vm-new"
@@ -228,7 +231,7 @@ resume() {
 		export TESTENV_STATE=$stopped/state
 		# shellcheck disable=SC2016 # for QEMU's child
 		qemu_start tcg -incoming 'exec:cat "$TESTENV_STATE"'
-		wait_alive 60 2>/dev/null && unlock "$go" && return
+		wait_alive "$(patient 60)" 2>/dev/null && unlock "$go" && return
 		kill_vm
 	fi 2>/dev/null
 	say "the stopped VM in $stopped is of no use, so one is booted, and the next time a new one is made"
@@ -239,7 +242,7 @@ resume() {
 # start - starts the VM. A /dev/kvm that can be opened may yet hang the guest (nested hypervisors):
 # it has 10 s to show life. If emulation then does better, that is remembered.
 start() {
-	local answer load host=0 hold=''
+	local answer host=0 hold=''
 	[ ! -e "$dir/host" ] || host=$(cat "$dir/host")
 	answer="$(uname -nr) $(basename "${kernel%-*}")"
 	if [ "${TESTENV_CLOCK:-}" = virtual ] || [ ! -w /dev/kvm ] || [ "$arch" != "$(uname -m)" ] ||
@@ -248,11 +251,10 @@ start() {
 		return
 	fi
 	qemu_start kvm
-	read -r load _ </proc/loadavg # a busy machine takes longer
-	wait_alive "${TESTENV_PATIENCE:-$((10 + 10 * ${load%.*} / $(nproc)))}" 2>/dev/null && return # as in kill_vm
+	wait_alive "${TESTENV_PATIENCE:-$(patient 10)}" 2>/dev/null && return # as in kill_vm
 	kill_vm
 	resume || qemu_start tcg
-	wait_alive 60 || return
+	wait_alive "$(patient 60)" || return
 	echo "$answer" >>"$cache/no-kvm"
 	say "/dev/kvm does not work here, so the VM is emulated from now on; to try again, remove $cache/no-kvm"
 }
@@ -286,7 +288,8 @@ failed() {
 }
 
 run() {
-	local end=$((SECONDS + ${TESTENV_LIMIT:-300})) pid
+	local limit end pid
+	limit=$(patient "${TESTENV_LIMIT:-300}") end=$((SECONDS + limit))
 	[ $# -gt 0 ] || die 2 "run needs a command"
 	if native; then exec "$@"; fi
 	prepare
@@ -314,7 +317,7 @@ run() {
 		done
 		[ -z "$other" ] || alive "$other" || failed 125 "the other VM failed"
 		((SECONDS < end)) ||
-			failed 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-300} s"
+			failed 124 "the VM was stopped at the limit of $limit s"
 		pause
 	done
 	kill_vm # it has nothing left to do but power off

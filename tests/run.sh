@@ -183,7 +183,7 @@ part_units() {
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
 }
 part_pairs() { TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
-part_layouts() { TESTENV_CPUS=1 family layouts pairs "$out/gcc" Layouts; }
+part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; }
 part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
@@ -200,8 +200,7 @@ part_programs() { family programs python3 tests/test_programs.py; }
 part_faults() {
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
-	TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs
-	TESTENV_CPUS=1 TESTS=tests/test_faults.py family faults pairs "$out/gcc" Rights Memcheck
+	TESTENV_CLOCK=virtual TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs Rights Memcheck
 }
 part_bad_wire() {
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Cut Capture
@@ -211,11 +210,11 @@ part_asan() {
 	step "gcc with sanitizers" build asan gcc \
 		"-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 	HV_BUILD=$out/asan family asan-usage python3 tests/test_usage.py
-	TESTENV_CPUS=1 family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} Layouts
-	TESTENV_CPUS=1 TESTS=tests/test_peers.py family asan pairs "$out/asan"
+	TESTENV_CLOCK=virtual family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} Layouts
+	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family asan pairs "$out/asan"
 }
-part_large() { TESTENV_CPUS=1 family large pairs "$out/gcc" Large Bench; }
-part_python_peer() { TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
+part_large() { TESTENV_CLOCK=virtual family large pairs "$out/gcc" Large Bench; }
+part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
 part_testenv() { family testenv python3 tests/test_testenv.py; }
@@ -226,7 +225,7 @@ part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
-	TESTENV_CPUS=1 family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
+	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
 		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
 }

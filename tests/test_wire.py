@@ -96,7 +96,8 @@ class WireTest(PairTest):
     def all_pass(self, address, workload):
         """Runs them to their end; returns how many passed."""
         passed = 0
-        for sample, server, client in self.start_all(address, workload):
+        patient = {sample: (*args, "--timeout", "300") for sample, args in workload.items()}
+        for sample, server, client in self.start_all(address, patient):
             server, client = end(server), end(client)
             with self.subTest(sample=sample):
                 self.both_pass(sample, server, client)
