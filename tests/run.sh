@@ -188,7 +188,7 @@ part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
 }
-part_handout() { HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_grading() { family grading python3 tests/test_grading.py; }
 part_wire() { # two hosts once
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
@@ -224,14 +224,14 @@ part_arm64() { family arm64 python3 tests/test_arm64.py; }
 part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
-	HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
+	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
 	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
 		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
 }
 part_newest() { # Debian unstable's kernel
 	export -f pairs && export out
-	HV_BUILD=$out/gcc family handout-newest tests/unstable.sh python3 tests/test_labs.py BreakIt
+	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-newest tests/unstable.sh python3 tests/test_labs.py BreakIt
 	# shellcheck disable=SC2016 # for that bash
 	TESTENV_CLOCK=virtual family linux-newest tests/unstable.sh bash -c \
 		'pairs "$out/gcc" Defaults Options Rights WrongPairs'
