@@ -85,8 +85,8 @@ grade: ## HANDINS=FOLDER: points and reasons for each file (FORMAT=autolab|grade
 
 grade-program: deps ## DIR=FOLDER [LAB=05]: run a student's program, or a folder of them
 	@testenv/deps.sh vm
-	@$(MAKE) --no-print-directory -s -f grading/program.mk
-	@grading/program.sh "$(or $(LAB),05)" "$(DIR)"
+	@$(MAKE) --no-print-directory -s all
+	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
 
 rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
 	@testenv/testenv.sh rxe-up $(NETDEV)
@@ -96,7 +96,7 @@ rxe-down: ## as root: remove it again
 
 clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
-	rm -rf build grading/build
+	rm -rf build
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done

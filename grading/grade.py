@@ -15,7 +15,7 @@ import expected
 import figures
 import handin
 
-PROGRAM_PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies")  # grade-program's
+PROGRAM_PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")  # grade-program's
 Rubric = namedtuple("Rubric", "points needs sizes total")  # the first two: by part
 
 

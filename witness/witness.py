@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a program did, seen from where it cannot reach: the kernel's software NIC is traced, and its
+memory is read by root while it waits at a barrier. Only in the VM."""
+import os
+import re
+import subprocess
+from collections import Counter, namedtuple
+from contextlib import suppress
+
+TRACE = "/sys/kernel/tracing"
+# The same functions and arguments from Linux 6.1 to 7.2; $argN is the N-th argument on every
+# processor (Documentation/trace/kprobetrace.rst). ib_qp_attr has the rights as its ninth number;
+# rxe_pkt_info the packet's header as its fourth word: opcode first, PSN last (IBTA 9.2).
+PROBES = """p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
+p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
+r:registered rxe_reg_user_mr mr=$retval:x64
+p:create_qp rxe_create_qp qp=$arg1:x64
+p:modify_qp rxe_modify_qp access=+32($arg2):x32 mask=$arg3:x32
+p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
+p:free_mr rxe_dereg_mr mr=$arg1:x64
+p:free_qp rxe_destroy_qp
+p:free_cq rxe_destroy_cq
+p:free_pd rxe_dealloc_pd
+p:free_completion_channel uverbs_completion_event_file_destroy_uobj
+p:closing uverbs_destroy_ufile_hw
+r:closed uverbs_destroy_ufile_hw
+"""
+EVENT = re.compile(r"-(\d+) +\[\d+\] \S+ +[\d.]+: (\w+): \(.*?\)(.*)")
+ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
+# SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
+FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
+
+Region = namedtuple("Region", "addr length iova access thread")
+Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
+# sent: messages by thread. left, rights: (thread, what it did not give back), (thread, of its QP).
+Seen = namedtuple("Seen", "regions copies sent left rights")
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        return file.read()
+
+
+class Nic:
+    """Soft-RoCE, watched."""
+    def __init__(self):
+        subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False,
+                       stderr=subprocess.DEVNULL)
+        for name, value in (("kprobe_events", PROBES), ("buffer_size_kb", "4096"),
+                            ("options/record-cmd", "0"),  # a program chooses its name itself
+                            ("events/kprobes/enable", "1")):
+            write(f"{TRACE}/{name}", value)
+
+    def forget(self):
+        """From here on events count."""
+        write(f"{TRACE}/trace", "")
+
+    def seen(self):
+        events = [(int(thread), kind, {name: int(value, 0) for name, value
+                                       in re.findall(r"(\w+)=(\w+)", rest)})
+                  for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
+        # rxe's structure holds the one that verbs know, everywhere at the same place.
+        used = {f["mr"] for _, kind, f in events if kind == "copy"}
+        known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
+        inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
+        seen = Seen([], [], Counter(), [], [])
+        now, asked, creator, packets, closing = {}, {}, {}, set(), set()
+        for thread, kind, f in events:
+            if kind == "register":
+                asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
+            elif kind == "registered" and thread in asked and f["mr"] < ERROR:
+                now[f["mr"]] = asked.pop(thread)
+                seen.regions.append(now[f["mr"]])
+            elif kind == "copy" and (region := now.get(f["mr"] + inside)):
+                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova,
+                                        f["len"], f["dir"] == 0))
+            elif kind == "create_qp":
+                creator[f["qp"]] = thread
+            elif kind == "modify_qp" and f["mask"] & 8:  # IBV_QP_ACCESS_FLAGS
+                seen.rights.append((thread, f["access"]))
+            elif kind == "packet" and f["opcode"] in FIRST and (*f.values(),) not in packets:
+                packets.add((*f.values(),))  # a repeated one counts once
+                seen.sent[creator.get(f["qp"])] += 1
+            elif kind == "closing":
+                closing.add(thread)
+            elif kind == "closed":
+                closing.discard(thread)
+            elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
+                seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
+        return seen
+
+
+def merged(pieces):
+    """Pairs of start and length, sorted; what touches becomes one."""
+    out = []
+    for start, length in sorted(pieces):
+        if out and start <= out[-1][0] + out[-1][1]:
+            out[-1][1] = max(out[-1][1], start + length - out[-1][0])
+        else:
+            out.append([start, length])
+    return out
+
+
+class Memory:
+    """The data of some processes, at one moment."""
+    MOST = 64 << 20  # bytes of a mapping that is looked at
+
+    def __init__(self, pids):
+        self.pieces = []
+        for pid in pids:
+            with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+                for line in read(f"/proc/{pid}/maps").splitlines():
+                    extent, rights, _, _, inode, *name = line.split()
+                    start, end = (int(x, 16) for x in extent.split("-"))
+                    data = rights[:2] == "rw" or rights[0] == "r" and inode == "0"
+                    if data and name != ["/dev/infiniband/uverbs0"] and end - start < self.MOST:
+                        with suppress(OSError):
+                            self.pieces.append((pid, start, os.pread(memory.fileno(), end - start, start)))
+
+    def at(self, addr, length):
+        """By process: the bytes there."""
+        return {pid: data[addr - start:addr - start + length]
+                for pid, start, data in self.pieces
+                if start <= addr and addr + length <= start + len(data)}
+
+    def find(self, layout, message):
+        """Where the message stands in blocks of this layout: pairs of process and address."""
+        few = min(layout.block_num, max(1, 64 // layout.block_size))
+        needle = re.compile(b"(?s)" + (b".{%d}" % (layout.stride - layout.block_size)).join(
+            re.escape(message[i * layout.block_size:(i + 1) * layout.block_size])
+            for i in range(few)))
+        for pid, start, data in self.pieces:
+            at = needle.search(data)
+            while at:
+                held = data[at.start():at.start() + span(layout)]
+                if len(held) == span(layout) and with_message(layout, held, message) == held:
+                    yield pid, start + at.start()
+                at = needle.search(data, at.start() + 1)
+
+
+def span(layout):
+    return layout.stride * (layout.block_num - 1) + layout.block_size
+
+
+def with_message(layout, held, message):
+    """A span with this message in its blocks, and its gaps as they were."""
+    right = bytearray(held)
+    for i in range(layout.block_num):
+        right[i * layout.stride:i * layout.stride + layout.block_size] = \
+            message[i * layout.block_size:(i + 1) * layout.block_size]
+    return right
+
+
+def difference(layout, right, held):
+    """The first byte of a span that is not right, as words; None if all are."""
+    i = next((i for i, (a, b) in enumerate(zip(right, held)) if a != b), None)
+    if i is None:
+        return None
+    block, byte = divmod(i, layout.stride)
+    where = f"byte {byte} of block {block}" if byte < layout.block_size else \
+        f"byte {byte - layout.block_size} of the gap behind block {block}"
+    return f"{where} is 0x{held[i]:02x}, not 0x{right[i]:02x}"
+
+
+def poke(thread, addr, change):
+    """Changes a byte in the memory of a thread's process."""
+    with open(f"/proc/{thread}/mem", "r+b", buffering=0) as file:
+        byte = os.pread(file.fileno(), 1, addr)[0]
+        os.pwrite(file.fileno(), bytes([change(byte)]), addr)
