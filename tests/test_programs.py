@@ -43,6 +43,11 @@ BOTH = {  # 05 and 06
         (r"room < piece", "room > QUEUE_SIZE")]),
     "unsignalled": ("sgl", "no completion", [(r"IBV_SEND_SIGNALED", "0")]),
     "digest-of-gaps": ("sgl", "RESULT has digest=", DIGEST),
+    "copies-what-fits-a-list": ("copy", "the blocks themselves|ends with status=FAIL", [
+        (r"if \(method == METHOD_COPY \|\| method == METHOD_CONTIG\)",
+         "if (method == METHOD_CONTIG || (method == METHOD_COPY && l->block_num > 32))")]),
+    "completion-ignored": ("careful", "its request fails: the client says", [
+        (r"wait_completion\(s->qp->send_cq, [^;]*;", "while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) {}")]),
     "queue-pair-left": ("careful", "without giving back", [
         (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
 }
@@ -50,6 +55,11 @@ EVERY = {
     "its-own-seed": ("sgl", "ends with status=FAIL", [(r"memory_alloc\(&work, opt\.seed", "memory_alloc(&work, 4711")]),
     "always-pass": ("verifies", "says status=PASS", [
         (r"report_result\(pass,", "report_result(true,")]),
+    "peer-ignored": ("careful", "its peer says FAIL: the client says status=PASS", [
+        (r"pass = (rendezvous_verdict\(&rv, pass\);)", r"(void)\1")]),
+    "process-left": ("careful", "without giving back a process", [
+        (r"#include \"report.h\"", "#include \"report.h\"\n#include <unistd.h>"),
+        (r"const bool client = .*?;", r"\g<0> if (fork() == 0) for (;;) pause();")]),
     "exit-0": ("verifies", "says status=FAIL, and ends with 0", [
         (r"return (report_result\(pass, l->bytes, digest\));", r"\1; return 0;")]),
 }
@@ -67,11 +77,13 @@ PLANTED = {
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
             (VERIFY, "")]),
+        "too-many-rights": ("careful", "with rights that nobody needs", [
+            (r"client \? 0 : IBV_ACCESS_LOCAL_WRITE", "IBV_ACCESS_LOCAL_WRITE")]),
     },
     "06": {
         **{name: BOTH[name] for name in (
             "beyond-max-sge", "stride-off-by-one", "one-request-a-block", "each-as-list",
-            "copy-as-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
+            "copy-as-list", "copies-what-fits-a-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
         "unpacks": ("sgl", "is no block", [
             (TRANSFER, r"if (method == METHOD_SGL) method = METHOD_COPY; \1")]),
         "verifies-nothing": ("verifies", "says status=PASS", [

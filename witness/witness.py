@@ -168,7 +168,7 @@ def difference(layout, right, held):
 
 
 def poke(thread, addr, change):
-    """Changes a byte in the memory of a thread's process."""
+    """Changes bits of a byte in the memory of a thread's process."""
     with open(f"/proc/{thread}/mem", "r+b", buffering=0) as file:
         byte = os.pread(file.fileno(), 1, addr)[0]
-        os.pwrite(file.fileno(), bytes([change(byte)]), addr)
+        os.pwrite(file.fileno(), bytes([byte ^ change]), addr)
