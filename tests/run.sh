@@ -213,7 +213,10 @@ part_asan() {
 	TESTENV_CLOCK=virtual family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} Layouts
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family asan pairs "$out/asan"
 }
-part_large() { TESTENV_CLOCK=virtual family large pairs "$out/gcc" Large Bench; }
+part_large() {
+	TESTENV_CLOCK=virtual family large pairs "$out/gcc" Large Bench
+	family two-cpus pairs "$out/gcc" Defaults # where both sides really run at a time
+}
 part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }

@@ -138,6 +138,21 @@ int main(void)
     return 0;
 }
 """
+# It fills memory and its process table, for ever: the others' turn comes all the same.
+GREEDY = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void)
+{
+    for (;;) {
+        char *more = malloc(1 << 20);
+        if (more)
+            memset(more, 1, 1 << 20);
+        fork();
+    }
+}
+"""
 
 
 class Programs(unittest.TestCase):
@@ -158,6 +173,7 @@ class Programs(unittest.TestCase):
         programs = {"right": source}
         if lab == "05":
             programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
+            programs["greedy"] = GREEDY
         for name, (_, _, edits) in PLANTED[lab].items():
             wrong = source
             for pattern, new in edits:
@@ -174,7 +190,7 @@ class Programs(unittest.TestCase):
     def grade(self, lab):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
         parts = {name: part for name, (part, _, _) in PLANTED[lab].items()}
-        only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl"]
+        only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl", "greedy:sgl"]
         only += [f"right:{part}" for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
         ended = subprocess.run(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
@@ -194,6 +210,7 @@ class Programs(unittest.TestCase):
 
     def test_05(self):
         found = self.grade("05")
+        self.assertIn("== sgl == FAIL", found["greedy"])
         self.assertRegex(found["hostile"], "seen 0 written 0 as 600[0-9][0-9]")
         self.assertFalse(os.path.exists(f"{ROOT}/results/by-a-student"))
 

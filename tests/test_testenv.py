@@ -154,7 +154,8 @@ class Run(unittest.TestCase):
                                env={**VM, "TESTENV_LIMIT": "8"}, capture_output=True,
                                text=True, timeout=600, check=False)
         self.assertEqual(ended.returncode, 124)
-        self.assertRegex(ended.stderr, "limit of [0-9]+ s")
+        limit = int(re.search("limit of ([0-9]+) s", ended.stderr)[1])
+        self.assertEqual(limit % 8, 0, "more on a busy machine")
 
     def test_native_never_starts_a_vm(self):
         if os.path.exists("/dev/infiniband"):

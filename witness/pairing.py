@@ -32,7 +32,7 @@ def control_groups():
     write(f"{GROUPS}/cgroup.subtree_control", "+memory +pids")
     for role in ("server", "client", "build"):
         os.mkdir(f"{GROUPS}/{role}")
-        write(f"{GROUPS}/{role}/memory.max", str(400 << 20))
+        write(f"{GROUPS}/{role}/memory.max", str(160 << 20))
         write(f"{GROUPS}/{role}/pids.max", "64")
 
 
@@ -40,6 +40,7 @@ def locked_up(role, user, home):
     """In a new process: a user without rights, with limits; nothing can be written but its home,
     and directories and System V objects of its own, which end with it."""
     write(f"{GROUPS}/{role}/cgroup.procs", str(os.getpid()))
+    write("/proc/self/oom_score_adj", "1000")
     if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC):
         raise OSError(ctypes.get_errno(), "unshare")
     mount("", "/", flags=MS_PRIVATE)
@@ -116,7 +117,7 @@ class Pair:
 
     def run(self, server, client):
         """server, client: start a side with these arguments more."""
-        Pair.port += 2
+        Pair.port = 20000 + (Pair.port + 2) % 10000  # below those that the kernel takes itself
         with socket.create_server(("127.0.0.1", self.port)) as listener:
             self.sides = {"server": server([f"--port={self.port + 1}"]),
                           "client": client([f"--port={self.port}", "127.0.0.1"])}

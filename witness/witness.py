@@ -64,6 +64,8 @@ class Nic:
         events = [(int(thread), kind, {name: int(value, 0) for name, value
                                        in re.findall(r"(\w+)=(\w+)", rest)})
                   for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
+        if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
+            raise RuntimeError("more happened than could be watched")
         # rxe's structure holds the one that verbs know, everywhere at the same place.
         used = {f["mr"] for _, kind, f in events if kind == "copy"}
         known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
@@ -108,17 +110,18 @@ def merged(pieces):
 
 class Memory:
     """The data of some processes, at one moment."""
-    MOST = 64 << 20  # bytes of a mapping that is looked at
+    MOST = 64 << 20  # bytes that are looked at
 
     def __init__(self, pids):
-        self.pieces = []
+        self.pieces, room = [], self.MOST
         for pid in pids:
             with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
                 for line in read(f"/proc/{pid}/maps").splitlines():
                     extent, rights, _, _, inode, *name = line.split()
                     start, end = (int(x, 16) for x in extent.split("-"))
                     data = rights[:2] == "rw" or rights[0] == "r" and inode == "0"
-                    if data and name != ["/dev/infiniband/uverbs0"] and end - start < self.MOST:
+                    if data and name != ["/dev/infiniband/uverbs0"] and end - start <= room:
+                        room -= end - start
                         with suppress(OSError):
                             self.pieces.append((pid, start, os.pread(memory.fileno(), end - start, start)))
 
