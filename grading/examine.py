@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs students' programs in the VM against the reference, and judges what they did.
-    examine.py ROOT BUILT LAB SEED PARTS [ONLY...]
-BUILT: what program.py put together. PARTS: of the rubric, with points: builds=10,sgl=25."""
+    examine.py ROOT BUILT LAB SIZES PARTS [ONLY...]
+BUILT: what program.py put together. SIZES, PARTS: of the rubric, with points: 4K,64K builds=10,sgl=25.
+Of each program it prints a report, and "ROW " with the same as JSON."""
 import ctypes
+import json
 import os
 import random
 import re
@@ -45,8 +47,8 @@ def fields(line):
 
 class Examiner:
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
-    def __init__(self, built, lab, seed):
-        self.lab, self.start, self.user = lab, seed, 60000  # each program has a user of its own
+    def __init__(self, built, lab, sizes):
+        self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
         self.receiver = "client" if lab == "06" else "server"
         self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic()
         self.course.fnv1a.restype = ctypes.c_uint64
@@ -63,8 +65,9 @@ class Examiner:
 
     # ---- one pair ----
 
-    def pair(self, students, method, layout, on, messages=1):
-        """Runs it; students: the roles that are the student's. A new message each time."""
+    def pair(self, students, method, layout, on, messages=1, device=""):
+        """Runs it; students: the roles that are the student's; device: what their device is made to look
+        like (other_device.c). A new message each time."""
         seed = self.random.getrandbits(32)
         buffer = ctypes.create_string_buffer(layout.block_size * layout.block_num)
         self.course.pattern_fill(buffer, ctypes.c_size_t(len(buffer)), ctypes.c_uint64(seed))
@@ -75,8 +78,9 @@ class Examiner:
 
         def side(role, workload):
             program = f"{MINE}/{self.program}" if role in students else f"{WORK}/reference"
+            env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else None
             return lambda more: Side(role, [program, *workload, "--timeout=5", *more],
-                                     self.user if role in students else None)
+                                     *((self.user, env) if role in students else ()))
 
         pair = Pair(on)
         self.nic.forget()
@@ -105,12 +109,13 @@ class Examiner:
 
     # ---- transfers that have to be right ----
 
-    def move(self, students, method, layout, messages=1, limits=None):
-        """limits: lower ones, of which each tells the other."""
+    def move(self, students, method, layout, messages=1, limits=None, device="", slow=False):
+        """limits: what each is told that the other has. slow: its peer does nothing for a while."""
         before, after, threads = ({role: [] for role in students} for _ in range(3))
+        limits, not_ready = limits or {}, self.not_ready()
 
         def on(step, pair):
-            for name, most in (limits or {}).items() if step.endswith("line") else ():
+            for name, most in limits.items() if step.endswith("line") else ():
                 pair.said[step[:6]] = re.sub(rb" %s=\d+" % name, b" %s=%d" % (name, most),
                                              pair.said[step[:6]])
             for role in students if step in ("prepared", "moved", "done", "verdict") else ():
@@ -119,13 +124,19 @@ class Examiner:
                     after[role] = []
                 (before if step == "prepared" else after)[role].append(Memory(pair.sides[role].members()))
                 threads[role] += pair.sides[role].members("threads")
+                if step == "prepared" and slow:
+                    peer = pair.sides[OTHER[role]].process
+                    peer.send_signal(signal.SIGSTOP)
+                    subprocess.run(["sh", "-c", f"(sleep .2; kill -CONT {peer.pid}) &"], check=True)
                 if step == "done" and any("RESULT " in line for line in pair.sides[role].said(0)):
                     raise Wrong(f"the {role} says RESULT before its peer is done")
 
         try:
-            pair = self.pair(students, method, layout, on, messages)
+            pair = self.pair(students, method, layout, on, messages, device)
             for role in sorted(OTHER, key=students.count):  # the reference first
                 self.outcome(pair.sides[role])
+            if self.not_ready() > not_ready:
+                raise Wrong(f"{self.not_ready() - not_ready} times a SEND found no receive")
             seen = self.nic.seen()
             for role in students:
                 if not before[role] or not after[role]:
@@ -133,10 +144,11 @@ class Examiner:
                 self.judge(role, method, layout, before[role], after[role], pair.first[role],
                            [c for c in seen.copies if c.thread in threads[role]],
                            [r for r in seen.regions if r.thread in threads[role]])
-                self.tidy(role, seen, threads[role], pair)
+                self.tidy(role, seen, threads[role], pair, limits.get(b"rd_atomic", 16))
             if "client" in students:
                 sent = sum(seen.sent[thread] for thread in set(threads["client"]))
-                longest = limits[b"max_sge"] if limits and self.lab == "07" else MAX_SGE
+                longest = min(int(device.split(":")[-1]) if device else MAX_SGE,
+                              limits.get(b"max_sge", MAX_SGE) if self.lab == "07" else MAX_SGE)
                 if method == "each" and sent != layout.block_num * messages:
                     raise Wrong(f"each: {sent} messages on the wire, not one for each block")
                 if method == "sgl" and sent > -(-layout.block_num // (longest // 2)) * messages:
@@ -148,7 +160,12 @@ class Examiner:
             raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}"
                                                for line in said)])) from None
 
-    def tidy(self, role, seen, threads, pair):
+    @staticmethod
+    def not_ready():
+        """How many NAKs this device has sent because a SEND found no receive."""
+        return int(witness.read("/sys/class/infiniband/rxe0/ports/1/hw_counters/send_rnr_err"))
+
+    def tidy(self, role, seen, threads, pair, rd_atomic):
         """Least rights, and everything given back: what is not so counts in the part careful."""
         needed = RIGHTS.get(self.lab + role, 0)
         named = fields(pair.first[role].decode("ascii", "replace"))
@@ -162,6 +179,11 @@ class Examiner:
         self.careless += [f"the {role}'s queue pair gives rights that nobody needs "
                           f"(qp_access_flags {access:#x})" for thread, access in seen.rights
                           if thread in threads and access & 0xe & ~needed]
+        if self.lab == "06":  # it READs
+            told = {"client": rd_atomic, "server": int(named["rd_atomic"])}[role]
+            self.careless += [f"the {role}'s queue pair has {deep} READs at a time; its peer was told, or says: "
+                              f"{told}" for thread, deep in (seen.asks if role == "client" else seen.answers)
+                              if thread in threads and (deep > told if role == "client" else deep < told)]
         left = [what for thread, what in seen.left if thread in threads]
         if pair.sides[role].left_running:
             left.append("a process")
@@ -233,7 +255,9 @@ class Examiner:
 
         def on(step, pair):
             steps.append(step)
-            if step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
+            if kind == "stale" and steps.count("prepared") == messages:
+                self.put_back(pair.sides[role], pair.first[role], step)
+            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
                 self.spoil(pair.sides, pair.first, layout, where, kind)
             if step == "done" and where == "gap":
                 bases.update(base for _, base in Memory(pair.sides[role].members()).find(
@@ -279,22 +303,34 @@ class Examiner:
                 with suppress(OSError, IndexError):  # another process than the one with the blocks
                     witness.poke(member, at, change)
 
+    def put_back(self, side, line, step):
+        """What was in its memory before a message, as if that had never come."""
+        regions = [r for r in self.nic.seen().regions if r.thread in side.members("threads")]
+        thread, addr = self.place_of(line, regions)
+        with suppress(OSError), open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
+            if step == "prepared":
+                self.old = os.pread(memory.fileno(), len(self.message), addr)
+            elif step == "done":
+                os.pwrite(memory.fileno(), self.old, addr)
+
     # ---- the parts of the rubric ----
 
     def part_sgl(self):
         for layout in AWKWARD:
             self.move(["client"], "sgl", layout)
         self.move(["client"], "sgl", self.draw(), messages=3)
-        self.move(["server"], "sgl", self.draw())
+        self.move(["server"], "sgl", Layout(self.random.randint(2, 60), 40, 64))
         self.move(["client"], "sgl", self.draw(), 1, {b"max_sge": 5, b"rd_atomic": 1})
+        # A device that can hold fewer elements than it names, and a peer's that can hold more.
+        self.move(["client"], "sgl", self.draw(), 1, {b"max_sge": 64}, "sges:32:32:8")
 
     def part_copy(self):
         self.move(["client"], "copy", self.draw(), messages=2)
         self.move(["client"], "copy", self.draw(20))
-        self.move(["server"], "copy", DENSE)
+        self.move(["server"], "copy", self.draw())
 
     def part_each(self):
-        self.move(["client"], "each", MANY)
+        self.move(["client"], "each", MANY, slow=True)
         self.move(["client"], "each", DENSE)
         self.move(["server"], "each", self.draw())
 
@@ -307,8 +343,9 @@ class Examiner:
         for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit at an end", "source", "an end"),
                             ("two bytes that changed places", "source", "two"),
                             ("a wrong bit in the third message", "source", "a bit", 3),
-                            ("a bit that changes late", "late", "a bit") if self.lab == "05" else
-                            ("a wrong bit in a gap", "gap", "a bit")):
+                            *((("a bit that changes late", "late", "a bit"),
+                               ("a second message that never came", "late", "stale", 2))
+                              if self.lab == "05" else (("a wrong bit in a gap", "gap", "a bit"),))):
             self.when(words, self.spoilt, *how)
 
     def part_careful(self):
@@ -349,8 +386,8 @@ class Examiner:
         subprocess.run(["find", MINE, "-type", "f", "-name", "*.[ch]", "-exec", "sed", "-i", "-E", quiet,
                         "{}", "+"], check=True)
         if not os.path.exists(f"{MINE}/Makefile"):
-            witness.write(f"{MINE}/Makefile", f"all:\n\tgcc {FLAGS} -o program ./*.c "
-                          "../build/objects/*.o -libverbs -lm\n")
+            witness.write(f"{MINE}/Makefile", "all:\n\tgcc " + FLAGS + " $(addprefix -I,$(shell find . -type d)) "
+                          "-o program $(shell find . -name '*.c') ../build/objects/*.o -libverbs -lm\n")
         subprocess.run(["chown", "-R", str(self.user), MINE], check=True)
         before = os.listdir(MINE)
         # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
@@ -370,51 +407,81 @@ class Examiner:
         if odd:
             raise Wrong("it builds with warnings\n" + odd[0])
 
-    def examine(self, name, parts, only):
+    def measure(self, student):
+        """The latencies and bandwidths that it measures of a student's layout, by method, block size
+        and bytes, as make handin has it do."""
+        size, found = self.random.choice(self.sizes), {}
+        pair = Pair(lambda step, pair: None, 200)
+        with self.nic.unwatched():
+            pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", "--timeout=200", *more], self.user),
+                     lambda more: Side("client", [
+                         f"{MINE}/{self.program}", f"--student={student}", "--bench", "--iters=1",
+                         f"--sizes={size}", "--timeout=200", *more], self.user))
+        for line in pair.sides["client"].said(0):
+            said = fields(line) if line.startswith("BENCH ") else {}
+            with suppress(KeyError, ValueError):
+                found[f"{said['method']} {int(said['block_size'])} {int(said['bytes'])}"] = \
+                    [float(said["lat_p50_us"]), float(said["bw_MBps"])]
+        return found
+
+    def part(self, part):
+        """What was wrong, or nothing."""
+        try:
+            if part == "builds" or self.program:
+                getattr(self, f"part_{part}")()
+        except Wrong as why:
+            tried = [" ".join(self.tried)] if self.tried and str(why) not in self.careless else []
+            return "\n".join(str(why).splitlines()[:3] + tried)
+        except Exception as reason:  # pylint: disable=broad-exception-caught # the others' turn
+            traceback.print_exc()
+            return f"it could not be graded: {reason}"
+        return ""
+
+    def examine(self, number, entry, parts, only):
         """Prints a report."""
-        self.user, self.random = self.user + 1, random.Random(f"{self.start} {name}")
-        self.careless, self.tried, self.program, self.base, score = [], [], None, 0, [0, 0]
-        self.passed = False
+        name = entry["name"]
+        self.user, self.random = self.user + 1, random.Random(f"{entry['seed']} {name}")
+        self.careless, self.tried, self.program, self.base = [], [], None, 0
+        self.passed, points, why, figures = False, {}, {}, {}
         shutil.rmtree(MINE, ignore_errors=True)
-        shutil.copytree(f"{WORK}/hand-ins/{name}", MINE, symlinks=True)
-        print("\n#### " + re.sub("[^ -~]", "?", name))
+        shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
+        print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)
         for part, most in parts.items():
             if only and part != "builds" and part not in only and f"{name}:{part}" not in only:
                 continue
-            why = ""
-            try:
-                if part == "builds" or self.program:
-                    getattr(self, f"part_{part}")()
-            except Wrong as reason:
-                why = str(reason)
-            except Exception as reason:  # pylint: disable=broad-exception-caught # the others' turn
-                traceback.print_exc()
-                why = f"it could not be graded: {reason}"
-            got = most if not why and self.program else 0
-            score = [score[0] + got, score[1] + most]
-            print(f"== {part} == {'OK' if got or not most else 'FAIL'} ({got}/{most})")
-            tried = [" ".join(self.tried)] if why and self.tried and why not in self.careless else []
-            for line in [*why.splitlines()[:3], *tried]:
-                print("     " + re.sub("[^ -~]", "?", line)[:200])
-        print(f"Score: {score[0]}/{score[1]}", flush=True)
+            why[part] = re.sub("[^ -~\n]", "?", self.part(part))
+            points[part] = most if not why[part] and self.program else 0
+            print(f"== {part} == {'OK' if points[part] or not most else 'FAIL'} ({points[part]}/{most})")
+            for line in why[part].splitlines():
+                print("     " + line[:200])
+        if self.passed and entry["student"] and not only:
+            figures = self.measure(entry["student"])
+        score = sum(points.values())
+        print(f"Score: {score}/{sum(parts[part] for part in points)}")
+        print("ROW " + json.dumps({"score": score, "points": points, "of": {
+            part: str(most) for part, most in parts.items()}, "why": why, "figures": figures,
+            "kernel": os.uname().release}), flush=True)
 
 
-def main(root, built, lab, seed, parts, *only):
+def main(root, built, lab, sizes, parts, *only):
     witness.write("/proc/self/oom_score_adj", "-1000")  # a program that fills memory goes first
     pairing.control_groups()
     os.makedirs(f"{OPEN}/home")
     os.makedirs(WORK, mode=0o700)
     shutil.copy(f"{built}/reference", WORK)
     shutil.copytree(f"{built}/suite", f"{OPEN}/suite")
+    shutil.copy(f"{built}/other_device.so", OPEN)
     shutil.copytree(f"{built}/hand-ins", f"{WORK}/hand-ins", symlinks=True)
-    examiner = Examiner(built, lab, seed)
+    with open(f"{built}/class.json", encoding="ascii") as file:
+        entries = json.load(file)
+    examiner = Examiner(built, lab, sizes)
     os.chmod("/dev/infiniband/uverbs0", 0o666)
     os.remove("/run/cmd")  # what started this
     # Neither the reference's source nor anything else of this machine's owner is seen.
     for place in (root, built, "/home", "/root"):
         pairing.mount("tmpfs", place, "size=64M,mode=1777")
-    for name in sorted(os.listdir(f"{WORK}/hand-ins")):
-        examiner.examine(name, {part: int(most) for part, most in re.findall(r"(\w+)=(\d+)", parts)}, only)
+    for number, entry in enumerate(entries):
+        examiner.examine(number, entry, {part: int(most) for part, most in re.findall(r"(\w+)=(\d+)", parts)}, only)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ SIZES_SLACK = 1.6   # the same at message sizes between its points
 SAME_SLACK = 1.25   # the same bytes in one piece, over the sweep
 GROWTH_SLACK = 1.6  # time in proportion to bytes, from 12,000 on
 FASTEST_LIST = {"virtual": 0.9, "real": 0.3}  # a list's time, to the contiguous message's
+AGAIN_SLACK, AGAIN_ODD = 1.03, 3  # the same program measured again, in virtual time on the same kernel:
+                    # as many figures may be further off, by up to AGAIN_MOST
+AGAIN_MOST = 1.15
 
 FIGURE = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?")
 Bench = namedtuple("Bench", "line layout method clock depth p50 p99 bandwidth")
@@ -124,3 +127,35 @@ def check(h, sizes, reference):
         if not times / slack <= grown <= times * slack:
             h.wrong("figures", f"{times:.1f} times the bytes of block size "
                     f"{points[other].block_size} took {grown:.2f} times as long", contig.line)
+
+
+def confirm(h, row):
+    """Is what the text says what the program takes? row: of grade-program, which has measured some of it
+    again. Only in virtual time on the same kernel these must be the same; on another, the proportions."""
+    first, end = h.sections.get("measured", [0, None])
+    said = {f"{f.method} {f.layout.block_size} {f.layout.bytes}": f
+            for f in (bench(i, h.lines[i]) for i in range(first, end or first)) if f and f.p50}
+    kernel = next((fields(line, "ENV").get("kernel") for line in h.lines if line.startswith("ENV ")), None)
+    if not row["figures"]:
+        return "the program shows no figures when it is measured again"
+    if any(f.clock != "virtual" for f in said.values()):
+        h.remarks.append("the figures were measured in real time: nothing can confirm them")
+        return ""
+    same = kernel == row["kernel"] and not kernel.startswith("6.12.")  # which doesn't repeat well
+    compared, odd, worst = 0, 0, (1, "")
+    for point, (p50, bandwidth) in row["figures"].items():
+        method, block_size, length = point.split()
+        f, contig = said.get(point), f"contig {block_size} {length}"
+        if not f or not f.bandwidth or not p50 or not bandwidth:
+            continue
+        off = [f.p50 / p50, bandwidth / f.bandwidth]
+        if not same:  # in proportion to one piece
+            off = [f.p50 / said[contig].p50 * row["figures"][contig][0] / p50] \
+                if contig in said and contig in row["figures"] else []
+        off = max((max(x, 1 / x) for x in off), default=1)
+        compared, odd = compared + 1, odd + (off > AGAIN_SLACK)
+        worst = max(worst, (off, f"{method}, block size {block_size}, {length} bytes: the text says {f.p50:.1f} us "
+                            f"and {f.bandwidth:.1f} MB/s; measured again, {p50:.1f} and {bandwidth:.1f}"))
+    if not compared:
+        return "the program measures nothing that the text has"
+    return worst[1] if worst[0] > (AGAIN_MOST if same else RATIO_SLACK) or (same and odd > AGAIN_ODD) else ""

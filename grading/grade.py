@@ -1,46 +1,57 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Grades the files that make handin wrote, a folder of them in seconds.
+"""Grades the texts that make handin wrote, a class in seconds, and adds what grade-program found.
 
 What a run must have printed is computed anew from the student's ID. Nothing of the files is
-executed, nor printed but printable ASCII. Exit status: 0, or 2 if it was called wrongly."""
+executed, nor printed but printable ASCII. Anybody who knows the suite can make such a text up: it counts
+in the total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
 import argparse
 import csv
 import json
 import os
 import re
+import tempfile
 from collections import namedtuple
 
+import collect
 import expected
 import figures
 import handin
+import program
 
 PROGRAM_PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")  # grade-program's
-Rubric = namedtuple("Rubric", "points needs sizes total")  # the first two: by part
+Rubric = namedtuple("Rubric", "points needs sizes total shares")  # the first two: by part
 
 
 def read_rubric(path):
-    points, needs, sizes = {}, {}, ""
+    points, needs, sizes, shares = {}, {}, "", {"text": 30, "program": 40, "answers": 30}
     with open(path, encoding="utf-8") as file:
         for line in file:
             part, value, needed = (*line.split(), "", "", "")[:3]
             needed = needed[6:] if needed.startswith("needs=") else ""
             sizes = value if part == "sizes" else sizes
-            if part in ("", "sizes", *PROGRAM_PARTS) or part[0] == "#":
+            if part == "total":
+                shares = {name: int(share) for name, share in re.findall(r"(\w+)=(\d{1,3})\b", line)}
+            if part in ("", "sizes", "total", *PROGRAM_PARTS) or part[0] == "#":
                 continue
             if (part not in handin.PARTS or needed not in ("", "lab", *handin.PARTS)
                     or part in points or not re.fullmatch("[0-9]{1,4}", value)):
                 raise ValueError(f"{path}: no part and points, or it is there twice: {line}")
             points[part], needs[part] = int(value), needed
     expected.plan(sizes, 17)  # the shortest blocks that a student has: what they do, all do
-    return Rubric(points, needs, sizes, sum(points.values()))
+    return Rubric(points, needs, sizes, sum(points.values()), shares)
 
 
-def check(h, folder, rubric, reference):
-    """Everything that can be seen in this file alone."""
+def check(h, rubric, reference, rows):
+    """Everything that can be seen in this submission alone. rows: what grade-program found."""
+    digest = h.from_.program and h.from_.digest()
+    h.row = next((row for row in reversed(rows) if row["digest"] == digest), None)
     try:
-        handin.check(h, folder)
+        handin.check(h)
         figures.check(h, rubric.sizes, reference)
+        if h.row and h.row["figures"] is not None and (why := figures.confirm(h, h.row)):
+            for part in ("chosen", "measured"):
+                h.wrong(part, why)
     except handin.Refused as reason:
         h.refused = str(reason)
 
@@ -63,8 +74,10 @@ def compare(hs):
         for part in ("01_hello_write", "03_read", "measured"):
             runs.setdefault((part, fingerprint(h, part)), []).append(h)
     for group in files.values():
+        group.sort(key=lambda h: (h.from_.when, h.file))
         for a, b in zip(group, group[1:] + group[:1] if group[1:] else ()):
-            a.remarks.append(f"the same student's as {b.file}")
+            a.remarks.append(f"the same student's as {b.file}; the latest counts")
+            a.counts = a is group[-1]
     for (part, found), group in runs.items():
         for a, b in ((a, b) for a in group for b in group if found and a.student != b.student):
             if part in a.reasons or part not in b.reasons:
@@ -85,8 +98,17 @@ def settle(h, rubric):
         h.why[part], h.points[part] = why, 0 if why else most
 
 
+def total(h, rubric, answers):
+    """The text's points count only beside a program that has shown what it can."""
+    shares, row = rubric.shares, h.row
+    text = sum(h.points.values()) / max(rubric.total, 1) if row else 0
+    most = sum(map(int, row["of"].values())) if row else 1
+    return round(shares["text"] * text + shares["program"] * (row["score"] / max(most, 1) if row else 0)
+                 + shares["answers"] * float(answers.get(h.student) or 0) / 100, 1)
+
+
 def report(h, rubric):
-    """What the instructor reads about a file."""
+    """What the instructor and the student read about a submission."""
     lines = [f"\n#### {h.file}" + (f", student {h.student}" if h.student else "")]
     lines += [f"     {h.refused}"] if h.refused else []
     for part, most in rubric.points.items() if not h.refused else ():
@@ -94,19 +116,48 @@ def report(h, rubric):
         lines.append(f"== {part} == {verdict} ({h.points[part]}/{most})")
         lines += [f"     {reason}" for reason in h.why[part]]
     lines += [f"     note: {remark}" for remark in h.remarks]
-    return "\n".join([*lines, f"Score: {sum(h.points.values())}/{rubric.total}"])
+    lines.append(f"Score: {sum(h.points.values())}/{rubric.total}")
+    for part, most in h.row["of"].items() if h.row else ():
+        why = h.row["why"].get(part) or ("" if part in h.row["points"] else "not graded")
+        lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({h.row['points'].get(part, 0)}/{most})")
+        lines += ["     " + line for line in why.splitlines()]
+    lines.append(f"Program: {h.row['score']}/{sum(map(int, h.row['of'].values()))}, SEED={h.row['seed']}" if h.row
+                 else "Program: none was graded, so the text counts for nothing in the total")
+    return "\n".join(lines)
 
 
-def write_csv(path, hs, rubric):
+def table(hs, rubric, roster, answers):
+    """A row for each submission, and for each student who hasn't handed in."""
+    for h in hs:
+        reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
+        yield {"file": h.file, "student": h.student, **h.points, "score": sum(h.points.values()),
+               "of": rubric.total, "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
+               "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no",
+               "total": total(h, rubric, answers),
+               "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}
+    for student in sorted(set(roster) - {h.student for h in hs}):
+        yield {"file": "", "student": student, "score": 0, "of": rubric.total, "counts": "yes", "total": 0,
+               "first_reason": "nothing was handed in"}
+
+
+def write_tables(path, rows):
     with open(path, "w", encoding="ascii", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["file", "student", *rubric.points, "score", "of", "first_reason"])
-        for h in hs:
-            reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
-            row = [h.file, h.student, *h.points.values(), sum(h.points.values()), rubric.total,
-                   (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")]
-            # A spreadsheet must not take a text for a formula.
-            out.writerow(["'" * (str(cell)[:1] in tuple("=+-@")) + str(cell) for cell in row])
+        out = csv.DictWriter(file, rows[0], lineterminator="\n")
+        out.writeheader()
+        for row in rows:  # a spreadsheet must not take a text for a formula
+            out.writerow({name: "'" * (str(cell)[:1] in tuple("=+-@")) + str(cell)
+                          for name, cell in row.items()})
+    with open(os.path.splitext(path)[0] + ".json", "w", encoding="ascii") as file:
+        json.dump(rows, file, indent=1)
+
+
+def listed(path):
+    """The first two fields of each line of a list, separated by commas or blanks."""
+    if not path:
+        return {}
+    with open(path, encoding="utf-8-sig") as file:
+        lines = [re.split(r"[,;\s]+", line.strip()) + [""] for line in file if line.strip()]
+    return {line[0]: line[1] for line in lines if expected.VALID_ID.fullmatch(line[0])}
 
 
 def main():
@@ -114,7 +165,11 @@ def main():
     parser.add_argument("--student", metavar="ID", help="print this ID's layout and seed, no more")
     parser.add_argument("--rubric", metavar="FILE", default="grading/rubric.txt")
     parser.add_argument("--reference", metavar="FILE", default="grading/reference.txt")
-    parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--csv", metavar="FILE", help="a table; beside it the same as .json")
+    parser.add_argument("--feedback", metavar="FOLDER", help="a file there for each student")
+    parser.add_argument("--programs", metavar="FILE", default=program.RESULTS, help="of grade-program")
+    parser.add_argument("--roster", metavar="FILE", help="IDs, one a line: who has not handed in?")
+    parser.add_argument("--answers", metavar="FILE", help="ID,POINTS (of 100) that you gave")
     parser.add_argument("--format", choices=("autolab", "gradescope"))
     parser.add_argument("folder", metavar="FOLDER", nargs="?")
     said = parser.parse_args()
@@ -126,18 +181,25 @@ def main():
         if said.student is not None or said.folder is None:
             raise ValueError("which folder, or which student?")
         rubric, reference = read_rubric(said.rubric), figures.read_reference(said.reference)
-        folder = os.open(said.folder, os.O_RDONLY | os.O_DIRECTORY)
-        hs = [handin.Handin(name) for name in sorted(os.listdir(folder)) if name[0] != "."]
-        if not hs or (said.format and len(hs) > 1):
-            raise ValueError(f"{said.folder} holds {len(hs)} files")
-        for h in hs:
-            check(h, folder, rubric, reference)
+        roster, answers = listed(said.roster), listed(said.answers)
+        with tempfile.TemporaryDirectory() as scratch:
+            hs = [handin.Handin(one) for one in collect.collect(said.folder, "05", scratch)]
+            if not hs or (said.format and len(hs) > 1):
+                raise ValueError(f"{said.folder} holds {len(hs)} submissions")
+            for h in hs:
+                check(h, rubric, reference, program.known(said.programs))
         compare(hs)
         for h in hs:
             settle(h, rubric)
             print(report(h, rubric))
+            if said.feedback and h.counts:
+                os.makedirs(said.feedback, exist_ok=True)
+                name = h.student or re.sub("[^A-Za-z0-9_-]", "_", h.file)
+                with open(f"{said.feedback}/{name}.txt", "w", encoding="ascii") as file:
+                    file.write(report(h, rubric) + "\n")
+        rows = list(table(hs, rubric, roster, answers))
         if said.csv:
-            write_csv(said.csv, hs, rubric)
+            write_tables(said.csv, rows)
         if said.format == "gradescope":
             tests = [{"name": part, "score": got, "max_score": rubric.points[part],
                       "output": "\n".join(hs[0].why[part])} for part, got in hs[0].points.items()]
@@ -148,10 +210,13 @@ def main():
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if not said.format:
-        print(f"\n{'file':40} {'student':20} score")
-        for h in hs:
-            score = f"{sum(h.points.values()):3}/{rubric.total}"
-            print(f"{h.file:40} {h.student:20} {score}  {h.refused[:60]}".rstrip())
+        print(f"\n{'file':40} {'student':20} {'score':8} {'program':8} total")
+        for row, h in zip(rows, hs):
+            score = f"{row['score']:3}/{rubric.total}"
+            print(f"{h.file:40} {h.student:20} {score:8} {str(row['program']):8} {row['total']:5}  "
+                  f"{h.refused[:60]}".rstrip())
+        for row in rows[len(hs):]:
+            print(f"{'(nothing)':40} {row['student']}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
-    r"found|wrote|sent|received|read|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
+    r"found|wrote|sent|received|read|lent|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
 
 
@@ -37,14 +37,15 @@ def printable(text, width):
 
 
 class Handin:
-    """A file, and what is found to be wrong with it."""
+    """A student's text, and what is found to be wrong with it. It came as this submission (collect)."""
 
-    def __init__(self, name):
-        self.name, self.file = name, printable(name, 200)
+    def __init__(self, submission):
+        self.path, self.file, self.from_ = submission.text, printable(submission.name, 200), submission
         self.student, self.lab = "", 5  # 5, 6 or 7
         self.lines, self.sections = [], {}  # of a section: its first line, and that behind it
         self.remarks, self.refused = [], ""  # which cost nothing; why nothing counts
         self.reasons, self.why, self.points = {}, {}, {}  # by part: all that is wrong; see settle
+        self.row, self.counts = None, True  # what grade-program found; is it the student's latest?
 
     def wrong(self, part, words, line=None):
         """line shows it. Of more reasons than are kept only the number is."""
@@ -71,12 +72,12 @@ def whole_number(found, name):
     return int(text) if re.fullmatch("[0-9]{1,20}", text) and int(text) < 1 << 64 else None
 
 
-def read(folder, name):
-    """The bytes of a file in the folder that is open as this descriptor."""
+def read(path):
+    """The bytes of a file."""
     try:
         # Looked at first: opening a device can do things. O_NONBLOCK: a FIFO's other end.
-        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
+            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with open(number, "rb") as file:
                 if stat.S_ISREG(os.fstat(number).st_mode):
                     return file.read(MAX_FILE + 1)
@@ -97,8 +98,11 @@ def read_header(h):
         raise Refused("its first line names no student")
     h.student = student
     # Course servers put other things around the ID in a file's name.
-    if not re.search(f"(?<![A-Za-z0-9]){student}(?![A-Za-z0-9])", h.file):
-        raise Refused(f"it is student {student}'s, by its first line, and not by its name")
+    named = h.file + "/" + os.path.basename(h.path)
+    if not re.search(f"(?<![A-Za-z0-9]){student}(?![A-Za-z0-9])", named):
+        if "handin-" in named:
+            raise Refused(f"it is student {student}'s, by its first line, and not by its name")
+        h.remarks.append(f"student {student} by its first line alone: no name says so")
     if header.get("lab") not in ("05", "06", "07"):
         raise Refused("its first line doesn't say lab=05, 06 or 07")
     h.lab = int(header["lab"])
@@ -208,9 +212,11 @@ def check_pair(h, part, sample):
                 if missing in roles else f"the {missing}'s side is missing", first - 1)
 
 
-def check(h, folder):
-    """All but the figures, of the file in this folder, which is open."""
-    data = read(folder, h.name)
+def check(h):
+    """All but the figures."""
+    if h.from_.refused or not h.path:
+        raise Refused(h.from_.refused or "there is no text of make handin")
+    data = read(h.path)
     if len(data) > MAX_FILE:
         raise Refused(f"it is larger than {MAX_FILE >> 10} KiB")
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")

@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Grades programs that students wrote, each a folder of C files that is built like one of 05 to 07
 and takes the same command line. Everything of theirs, compiler runs too, happens in the VM.
-    program.py LAB FOLDER      FOLDER: one program's, or a folder of such folders
-    ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that folder's program
-    SEED=17                the layouts of an earlier run, which named it"""
+    program.py LAB FOLDER  FOLDER (or an archive): one program, or what a class handed in (collect.py)
+    ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program
+    SEED=17                the layouts of an earlier run, which named it
+    AGAIN="NAME"           these once more, with the layouts that they had; all: everything
+What is found goes into results/programs.jsonl, a line for each as it is done. What stands there is not
+graded again, so that a class goes on where it was stopped."""
 import glob
+import json
 import os
 import random
 import re
@@ -13,9 +17,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+
+import collect
+from handin import printable
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = "builds|sgl|copy|each|itself|verifies|careful"
+RESULTS = f"{ROOT}/results/programs.jsonl"
 
 
 def left_out(folder, names):
@@ -30,38 +39,107 @@ def left_out(folder, names):
     return [name for name in names if not source(os.path.join(folder, name))]
 
 
-def put_together(lab, programs, built):
+def put_together(lab, entries, built):
     """What the VM takes: the reference, the suite without samples, the hand-ins."""
     shutil.copy(next(path for path in glob.glob(f"{ROOT}/{lab}_*/*") if os.access(path, os.X_OK)),
                 f"{built}/reference")
     for part in ("common", "blocks", "build/objects"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
-    for path in programs:
-        shutil.copytree(path, f"{built}/hand-ins/{os.path.basename(path)}", ignore=left_out)
-    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", f"{built}/course.so",
-                    *(f"{ROOT}/common/{name}.c" for name in ("data", "report", "hints")),
-                    "-libverbs"], check=True)
+    for n, entry in enumerate(entries):
+        shutil.copytree(entry.pop("from"), f"{built}/hand-ins/{n}", ignore=left_out)
+    with open(f"{built}/class.json", "w", encoding="ascii") as file:
+        json.dump(entries, file)
+    for name, sources in (("course", [f"common/{name}.c" for name in ("data", "report", "hints")]),
+                          ("other_device", ["tests/other_device.c"])):
+        subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", f"{built}/{name}.so", *sources, "-libverbs"],
+                       check=True, cwd=ROOT)
+
+
+def known(path=RESULTS):
+    """The rows of earlier runs, in their order; what was written half is left out."""
+    rows = []
+    for line in collect.begins(path, 1 << 28).decode("utf-8", "replace").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            pass
+    return rows
+
+
+def in_the_vm(lab, entries, points, sizes, keep):
+    """Grades them in one VM. Returns how many it got done, or ends if it could not even begin."""
+    done, begun, began = 0, False, time.monotonic()
+    with tempfile.TemporaryDirectory() as built:
+        put_together(lab, [dict(entry) for entry in entries], built)
+        with subprocess.Popen(
+                [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/grading/examine.py", ROOT,
+                 built, lab, sizes, ",".join("=".join(part) for part in points),
+                 *os.environ.get("ONLY", "").split()], stdout=subprocess.PIPE, text=True, errors="replace",
+                env={"TESTENV_LIMIT": str(120 + 120 * len(entries)), **os.environ, "TESTENV": "vm",
+                     "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes"}) as vm:
+            for line in vm.stdout:
+                if not line.startswith("ROW "):
+                    print(line, end="", flush=True)
+                    begun = begun or line.startswith("#### ")
+                    continue
+                keep({**entries[done], **json.loads(line[4:])})
+                done += 1
+                took = time.monotonic() - began
+                if len(entries) > 1:
+                    print(f"# {done} of {len(entries)}; {took / done * (len(entries) - done) / 60:.0f} "
+                          "min to go", file=sys.stderr)
+    if not begun or (os.environ.get("ONLY") and done < len(entries)):
+        sys.exit(vm.returncode or 1)
+    return done
 
 
 def main(lab="", folder=""):
-    folder = os.path.abspath(folder or "no folder")
-    programs = [folder] if glob.glob(f"{folder}/*.c") else \
-        [path for path in sorted(glob.glob(f"{folder}/*")) if os.path.isdir(path) and not os.path.islink(path)]
-    if lab not in ("05", "06", "07") or not programs:
-        print("which programs? make grade-program LAB=05 DIR=FOLDER", file=sys.stderr)
-        sys.exit(2)
-    with open(f"{ROOT}/grading/rubric.txt", encoding="utf-8") as file:
-        points = re.findall(rf"(?m)^({PARTS}) +(\d+)", file.read())
+    again = os.environ.get("AGAIN", "").split()
     seed = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
-    print(f"SEED={seed}", flush=True)
-    with tempfile.TemporaryDirectory() as built:
-        put_together(lab, programs, built)
-        sys.exit(subprocess.run(
-            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/grading/examine.py", ROOT,
-             built, lab, seed, ",".join("=".join(part) for part in points),
-             *os.environ.get("ONLY", "").split()], check=False,
-            env={"TESTENV_LIMIT": str(120 + 120 * len(programs)), **os.environ, "TESTENV": "vm",
-                 "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes"}).returncode)
+    with open(f"{ROOT}/grading/rubric.txt", encoding="utf-8") as file:
+        rubric = file.read()
+    points = re.findall(rf"(?m)^({PARTS}) +(\d+)", rubric)
+    sizes = re.findall(r"(?m)^sizes (\S+)", rubric)[-1]
+    rows = known()
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            hand_ins = [s for s in collect.collect(folder, lab, scratch) if s.program and s.lab == lab]
+        except (OSError, ValueError):
+            hand_ins = []
+        if lab not in ("05", "06", "07") or not hand_ins:
+            print("which programs? make grade-program LAB=05 DIR=FOLDER", file=sys.stderr)
+            sys.exit(2)
+        print(f"SEED={seed}", flush=True)
+        entries = []
+        for s in hand_ins:
+            entry = {"name": printable(s.name, 200), "student": s.student, "lab": lab, "seed": seed,
+                     "digest": s.digest(), "from": s.program}
+            old = [row for row in rows if row["digest"] == entry["digest"] and row["lab"] == lab
+                   and row["student"] == s.student and row["of"] == dict(points)]
+            if old and not os.environ.get("ONLY") and "SEED" not in os.environ and "all" not in again:
+                if s.name not in again and s.student not in again:
+                    print(f"\n#### {entry['name']}\nScore: {old[-1]['score']} (graded before; SEED="
+                          f"{old[-1]['seed']}; once more: AGAIN=\"{entry['name']}\")")
+                    continue
+                entry["seed"] = old[-1]["seed"]
+            entries.append(entry)
+
+        def keep(row):
+            if not os.environ.get("ONLY"):
+                os.makedirs(f"{ROOT}/results", exist_ok=True)
+                with open(RESULTS, "a", encoding="ascii") as file:
+                    file.write(json.dumps({key: row[key] for key in row if key != "from"}) + "\n")
+
+        tries = 0
+        while entries:
+            done = in_the_vm(lab, entries, points, sizes, keep)
+            entries, tries = entries[done:], tries + 1 if not done else 1
+            if entries and tries == 2:  # it was the first of a VM twice
+                row = {**entries.pop(0), "score": 0, "of": dict(points), "points": {}, "figures": {},
+                       "why": {"builds": "the VM ended twice while it was graded: look at it by hand"}}
+                print(f"\n#### {row['name']}\n     {row['why']['builds']}\nScore: 0")
+                keep(row)
+                tries = 0
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@
 # With TESTENV_HOSTS=2 (see testenv.sh) the server runs on the other host.
 # Exit status: 0 if both passed, 77 if there is no usable RDMA device, else 1.
 set -u
-program=$1
-shift
+program=$1 && shift
 there=() address=127.0.0.1 where=''
 if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
 	there=("$(dirname "$(readlink -f "$0")")/there.sh") address=10.0.1.1
@@ -14,14 +13,15 @@ if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
 fi
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.client"' EXIT
 
 "${there[@]}" "$program" >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
+# A client tries for 5 s; the other host may be slower than that.
+while [ -n "$where" ] && kill -0 "$server" 2>/dev/null && ! grep -q '^waiting' "$log"; do sleep 0.1; done
 "$program" "$@" "$address" >"$log.client" 2>&1
 client_status=$?
-trap 'rm -f "$log" "$log.client"' EXIT
 
 # A client that failed before it met the server leaves the server waiting for another.
 if [ $client_status -ne 0 ]; then

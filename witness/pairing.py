@@ -74,13 +74,13 @@ def end(role):
 
 class Side:
     """One process of a pair: the reference, or, with a user, a student's program."""
-    def __init__(self, role, command, user=None):
+    def __init__(self, role, command, user=None, env=None):
         self.role, self.student, self.left_running = role, user is not None, False
         self.output = [f"/run/grade/{role}.{name}" for name in ("out", "err")]
         with open(self.output[0], "wb") as out, open(self.output[1], "wb") as err:
             # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={}, cwd="/",
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env or {}, cwd="/",
                 preexec_fn=(lambda: locked_up(role, user, OPEN + "/home")) if self.student else None)
 
     def members(self, kind="procs"):

@@ -5,17 +5,18 @@ import os
 import re
 import subprocess
 from collections import Counter, namedtuple
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 TRACE = "/sys/kernel/tracing"
 # The same functions and arguments from Linux 6.1 to 7.2; $argN is the N-th argument on every
-# processor (Documentation/trace/kprobetrace.rst). ib_qp_attr has the rights as its ninth number;
-# rxe_pkt_info the packet's header as its fourth word: opcode first, PSN last (IBTA 9.2).
+# processor (Documentation/trace/kprobetrace.rst). modify_qp gets what libibverbs wrote (struct
+# ib_uverbs_modify_qp, rdma/ib_user_verbs.h); rxe_pkt_info has the packet's header as its fourth word:
+# opcode first, PSN last (IBTA 9.2).
 PROBES = """p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
 p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
 r:registered rxe_reg_user_mr mr=$retval:x64
 p:create_qp rxe_create_qp qp=$arg1:x64
-p:modify_qp rxe_modify_qp access=+32($arg2):x32 mask=$arg3:x32
+p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 asks=+101($arg2):u8 answers=+102($arg2):u8
 p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
 p:free_mr rxe_dereg_mr mr=$arg1:x64
 p:free_qp rxe_destroy_qp
@@ -32,8 +33,10 @@ FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
 
 Region = namedtuple("Region", "addr length iova access thread")
 Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
-# sent: messages by thread. left, rights: (thread, what it did not give back), (thread, of its QP).
-Seen = namedtuple("Seen", "regions copies sent left rights")
+# sent: messages by thread. Pairs of a thread and, left: what it did not give back; of its QP rights, and
+# asks and answers: READs and atomics of its own at a time, and of its peer's.
+Seen = namedtuple("Seen", "regions copies sent left rights asks answers")
+MASKS = {"access": 1 << 3, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
 
 
 def write(path, text):
@@ -56,6 +59,13 @@ class Nic:
                             ("events/kprobes/enable", "1")):
             write(f"{TRACE}/{name}", value)
 
+    @contextmanager
+    def unwatched(self):
+        """For measuring: watching takes time."""
+        write(f"{TRACE}/events/kprobes/enable", "0")
+        yield
+        write(f"{TRACE}/events/kprobes/enable", "1")
+
     def forget(self):
         """From here on events count."""
         write(f"{TRACE}/trace", "")
@@ -70,7 +80,7 @@ class Nic:
         used = {f["mr"] for _, kind, f in events if kind == "copy"}
         known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
         inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
-        seen = Seen([], [], Counter(), [], [])
+        seen = Seen([], [], Counter(), [], [], [], [])
         now, asked, creator, packets, closing = {}, {}, {}, set(), set()
         for thread, kind, f in events:
             if kind == "register":
@@ -83,8 +93,9 @@ class Nic:
                                         f["len"], f["dir"] == 0))
             elif kind == "create_qp":
                 creator[f["qp"]] = thread
-            elif kind == "modify_qp" and f["mask"] & 8:  # IBV_QP_ACCESS_FLAGS
-                seen.rights.append((thread, f["access"]))
+            elif kind == "modify_qp":
+                for name, found in (("access", seen.rights), ("asks", seen.asks), ("answers", seen.answers)):
+                    found += [(thread, f[name])] if f["mask"] & MASKS[name] else []
             elif kind == "packet" and f["opcode"] in FIRST and (*f.values(),) not in packets:
                 packets.add((*f.values(),))  # a repeated one counts once
                 seen.sent[creator.get(f["qp"])] += 1
