@@ -75,15 +75,19 @@ starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours t
 student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
 	@grading/starter.py release
 
-handin: deps ## STUDENT=ID [LAB=05]: run all with your layout, into one file to hand in
+handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
 	@$(MAKE) --no-print-directory -s all
 	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
-grade: ## HANDINS=FOLDER: points and reasons for each file (FORMAT=autolab|gradescope)
+grade: ## HANDINS=FOLDER: points and reasons for each hand-in (FORMAT=autolab|gradescope)
 	@mkdir -p results
-	@grading/grade.py --csv results/grades.csv $(if $(FORMAT),--format $(FORMAT)) "$(HANDINS)"
+	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
+		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"
 
-grade-program: deps ## DIR=FOLDER [LAB=05]: run a student's program, or a folder of them
+similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike
+	@grading/similar.py "$(or $(LAB),05)" "$(DIR)"
+
+grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s all
 	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
@@ -101,4 +105,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test test-all handin grade grade-program starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -56,7 +56,8 @@ def regular(path):
 
 
 def is_text(path):
-    return regular(path) and not ARCHIVE.search(path) and not SOURCE.search(path) and any(word in begins(path, 1 << 16) for word in HEADER)
+    """Of make handin: no source, and no archive (a .docx is one)."""
+    return regular(path) and not SOURCE.search(path) and begins(path, 2) != b"PK" and any(word in begins(path, 1 << 16) for word in HEADER)
 
 
 def has_main(path):

@@ -72,7 +72,7 @@ def in_the_vm(lab, entries, points, sizes, keep):
     with tempfile.TemporaryDirectory() as built:
         put_together(lab, [dict(entry) for entry in entries], built)
         with subprocess.Popen(
-                [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/grading/examine.py", ROOT,
+                [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/witness/examine.py", ROOT,
                  built, lab, sizes, ",".join("=".join(part) for part in points),
                  *os.environ.get("ONLY", "").split()], stdout=subprocess.PIPE, text=True, errors="replace",
                 env={"TESTENV_LIMIT": str(120 + 120 * len(entries)), **os.environ, "TESTENV": "vm",

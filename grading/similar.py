@@ -6,6 +6,7 @@ stand in the starter or in the sample are left out; how much of the sample's sol
 told beside. Prints pairs from LEAST per cent on (30). What they mean is the instructor's to judge."""
 import glob
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ def main(lab, folder, least="30"):
     given = lines_of(sample if starter.is_starter(sample) else starter.starter(sample, starter.PLACES[lab]))
     solution = set(lines_of(sample)) - set(given)
     known, names = {*given, *solution}, {}
+    if not shutil.which("sim_c"):
+        sys.exit("similar: install the package similarity-tester, which brings sim_c")
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as own:
         for s in collect.collect(folder, lab, scratch):
             if s.program and s.lab == lab:

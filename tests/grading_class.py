@@ -251,7 +251,7 @@ BAD = {
     "symbolic link": ("symlink", ALL, "it is no regular file"),
     "FIFO": ("fifo", ALL, "it is no regular file"),
     "socket": ("socket", ALL, "it is no regular file"),
-    "folder": ("mkdir", ALL, "it is no regular file"),
+    "folder": ("mkdir", ALL, "there is no text of make handin"),
 }
 
 

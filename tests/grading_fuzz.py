@@ -3,7 +3,6 @@
 of the full size that try to stall it. They are graded in this process, so that one that breaks the
 grader shows where."""
 import copy
-import os
 import random
 import re
 import sys
@@ -14,6 +13,7 @@ from grading_class import write
 from samples import ROOT
 
 sys.path.insert(0, f"{ROOT}/grading")
+import collect  # noqa: E402  pylint: disable=wrong-import-position
 import figures  # noqa: E402  pylint: disable=wrong-import-position
 import grade  # noqa: E402  pylint: disable=wrong-import-position
 import handin  # noqa: E402  pylint: disable=wrong-import-position
@@ -75,8 +75,10 @@ def mangle(data):
 
 def graded(folder, name):
     """A file's grade by itself, and what is printed of it."""
-    h = handin.Handin(name)
-    grade.check(h, folder, RUBRIC, REFERENCE)
+    submission = collect.Submission(name)
+    submission.text = f"{folder}/{name}"
+    h = handin.Handin(submission)
+    grade.check(h, RUBRIC, REFERENCE, [])
     alone = copy.copy(h)  # with itself in the class twice, as another's
     alone.student += "x"
     grade.compare([h, alone])
@@ -96,11 +98,10 @@ def mutants(good, count):
                   (student, re.sub("digest=.*", "digest=" + "0" * 16, good[student])),
                   (student, good[other].replace(f"student={other}", f"student={student}", 1))]
     with tempfile.TemporaryDirectory(prefix="grading.") as path:
-        folder = os.open(path, os.O_RDONLY)
         points = []
         for student, text in bases:
             write(f"{path}/handin-{student}.txt", text)
-            points.append(graded(folder, f"handin-{student}.txt")[0].points)
+            points.append(graded(path, f"handin-{student}.txt")[0].points)
         for n in range(count):
             student, text = bases[n % len(bases)]
             data = text.encode()
@@ -108,11 +109,10 @@ def mutants(good, count):
                 data = mangle(data)
             name = f"handin-{student}.txt"
             write(f"{path}/{name}", data)
-            h, report = graded(folder, name)
+            h, report = graded(path, name)
             assert re.fullmatch(r"[ -~\n]*", report), (n, report)
             for part, most in points[n % len(bases)].items():
                 assert h.points[part] <= most, (n, part, report)
-        os.close(folder)
     return count
 
 
@@ -127,7 +127,6 @@ def floods(good, student):
               "RESULT a=1", "LAYOUT a=1", "BENCH a=1", "BENCH 0x", "--- a", "HANDIN a=1", "ENV a",
               "01_hello_write server: x", "--- server: a"]
     with tempfile.TemporaryDirectory(prefix="grading.") as path:
-        folder = os.open(path, os.O_RDONLY)
         for unit in [one + end for one in units for end in ("", "\n")]:
             times = size // len(unit.encode("utf-8", "surrogateescape"))
             if "\n" in unit or "\r" in unit:
@@ -136,7 +135,6 @@ def floods(good, student):
             write(f"{path}/handin-{student}.txt",
                   f"{good[:at]}{word}{unit * times}\n{good[at:]}")
             began = time.process_time()
-            graded(folder, f"handin-{student}.txt")
+            graded(path, f"handin-{student}.txt")
             slowest = max(slowest, time.process_time() - began)
-        os.close(folder)
     return slowest

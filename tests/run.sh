@@ -189,7 +189,10 @@ part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
 }
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
-part_grading() { family grading python3 tests/test_grading.py; }
+part_grading() {
+	family collect python3 tests/test_collect.py
+	family grading python3 tests/test_grading.py
+}
 part_wire() { # two hosts once
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
 }

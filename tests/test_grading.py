@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -16,6 +17,9 @@ import grading_fuzz
 from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, TEMPLATE, bench_digest, command,
                            layout_line, make_class, section, special, within, write)
 from samples import ROOT, SAMPLES, main
+
+sys.path.append(f"{ROOT}/grading")
+import collect  # pylint: disable=wrong-import-position
 
 folder = {}  # filled by setUpModule: how make handin ended, and the students' files
 
@@ -250,6 +254,65 @@ class Grading(unittest.TestCase):
                 rubric.write("sizes 4K\n" + line + "\n")
                 rubric.flush()
                 self.assertEqual(command(*grade).returncode, 2)
+
+    def test_total(self):
+        """Text and program in one table: a text counts beside a program that was graded, and what it
+        measured only if that is what the program takes. No two rows of grade-program but these are read."""
+        text, write_all = folder["good"][TEMPLATE], f"{self.dir}/x/programs.jsonl"
+        os.makedirs(f"{self.dir}/class/{TEMPLATE}/program")
+        os.makedirs(f"{self.dir}/x")
+        write(f"{self.dir}/class/{TEMPLATE}/program/p.c", "int main(void) { return 0; }\n")
+        write(f"{self.dir}/class/{TEMPLATE}/handin-{TEMPLATE}.txt", text)
+        write(f"{self.dir}/x/roster", f"{TEMPLATE},Zhang\n777,Li\n")
+        write(f"{self.dir}/x/answers", f"{TEMPLATE};50\n")
+        figures = {f"{m[1]} {m[2]} {m[3]}": [float(m[4]), float(m[5])] for m in re.finditer(
+            "BENCH method=(\\w+) block_size=(\\d+) .*bytes=(\\d+) .*lat_p50_us=(\\S+) .*bw_MBps=(\\S+)", text)}
+        self.assertGreater(len(figures), 50)
+        with tempfile.TemporaryDirectory() as scratch:
+            digest = collect.collect(f"{self.dir}/class", "05", scratch)[0].digest()
+        kernel = re.search("kernel=(\\S+)", text)[1]
+
+        def total(rows, *more):
+            with open(write_all, "w", encoding="ascii") as file:
+                file.writelines(json.dumps({"digest": digest, "seed": "7", "score": 80, "of": {"sgl": "100"},
+                                            "points": {"sgl": 80}, "why": {"sgl": "not so"}, "kernel": kernel,
+                                            **row}) + "\n" for row in rows)
+            ended = command("grading/grade.py", "--programs", write_all, "--csv", f"{self.dir}/x/g.csv",
+                            "--feedback", f"{self.dir}/x/feedback", *more, f"{self.dir}/class")
+            self.assertEqual(ended.returncode, 0, ended)
+            with open(f"{self.dir}/x/g.csv", encoding="ascii", newline="") as file:
+                return ended.stdout, list(csv.DictReader(file))
+
+        def slower(times, only=""):
+            return {point: [p50 * times, bw / times] if only in point else [p50, bw]
+                    for point, (p50, bw) in figures.items()}
+
+        for figures_there, more, expected in (
+                (slower(1), (), 62), (slower(1.02), (), 62), (slower(1.05), (), 44), (slower(1.2, "sgl 64 "), (), 44),
+                ({}, (), 44), (slower(1.05), ("--answers", f"{self.dir}/x/answers"), 59)):
+            out, rows = total([{"figures": figures_there}], *more)
+            self.assertEqual(float(rows[0]["total"]), expected, out)
+            self.assertIn("== program: sgl == FAIL (80/100)\n     not so", out)
+            self.assertEqual((rows[0]["program"], rows[0]["seed"]), ("80", "7"))
+        self.assertIn("us and", rows[0]["first_reason"])
+        out, rows = total([{"figures": slower(1.3), "kernel": "9.9"}])  # in proportion it is the same
+        self.assertEqual(float(rows[0]["total"]), 62, out)
+        out, rows = total([{"figures": slower(1), "digest": "another's"}], "--roster", f"{self.dir}/x/roster")
+        self.assertEqual([(row["student"], row["total"]) for row in rows], [(TEMPLATE, "0.0"), ("777", "0")])
+        self.assertIn("the text counts for nothing", out)
+        with open(f"{self.dir}/x/feedback/{TEMPLATE}.txt", encoding="ascii") as file:
+            self.assertIn("Score: 100/100", file.read())
+        with open(f"{self.dir}/x/g.json", encoding="ascii") as file:
+            self.assertEqual([row["student"] for row in json.load(file)], [TEMPLATE, "777"])
+
+    def test_latest(self):
+        """Of several hand-ins of one student the latest counts; both are graded."""
+        for n, when in (("1", 2000), ("2", 1000)):
+            write(f"{self.dir}/{n}_handin-{TEMPLATE}.txt", folder["good"][TEMPLATE])
+            os.utime(f"{self.dir}/{n}_handin-{TEMPLATE}.txt", (when, when))
+        self.grade()
+        with open(f"{ROOT}/results/grades.csv", encoding="ascii", newline="") as file:
+            self.assertEqual([row["counts"] for row in csv.DictReader(file)], ["yes", "no"])
 
     def test_command_line(self):
         """Wrong words: exit status 2, a reason, nothing graded."""

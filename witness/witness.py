@@ -146,7 +146,7 @@ class Memory:
         """Where the message stands in blocks of this layout: pairs of process and address."""
         few = min(layout.block_num, max(1, 64 // layout.block_size))
         needle = re.compile(b"(?s)" + (b".{%d}" % (layout.stride - layout.block_size)).join(
-            re.escape(message[i * layout.block_size:(i + 1) * layout.block_size])
+            re.escape(message[i * layout.block_size:(i + 1) * layout.block_size][:64])
             for i in range(few)))
         for pid, start, data in self.pieces:
             at = needle.search(data)
@@ -172,9 +172,9 @@ def with_message(layout, held, message):
 
 def difference(layout, right, held):
     """The first byte of a span that is not right, as words; None if all are."""
-    i = next((i for i, (a, b) in enumerate(zip(right, held)) if a != b), None)
-    if i is None:
+    if right == held:
         return None
+    i = next(i for i, (a, b) in enumerate(zip(right, held)) if a != b)
     block, byte = divmod(i, layout.stride)
     where = f"byte {byte} of block {block}" if byte < layout.block_size else \
         f"byte {byte - layout.block_size} of the gap behind block {block}"

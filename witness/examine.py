@@ -17,8 +17,6 @@ import traceback
 from collections import namedtuple
 from contextlib import suppress
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../witness"))
-# pylint: disable=wrong-import-position
 import pairing
 import witness
 from pairing import OPEN, OTHER, Pair, Side
@@ -34,7 +32,9 @@ DENSE, MANY = Layout(100, 40, 100), Layout(8, 2100, 9)  # no gaps; more than a s
 # One block more than a list holds, of a byte; a full list; one block, longer than 16 bits can say;
 # and a long message.
 AWKWARD = [Layout(1, 33, 3), Layout(64, 32, 100), Layout(70001, 1, 70001), DENSE, Layout(301, 4000, 417)]
-FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g -I../common -I../blocks"  # sample.mk's
+FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
+SANITIZE = "-w -g -fsanitize=address,undefined -fno-sanitize-recover=all -o .sanitized"
+SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o"
 
 
 class Wrong(Exception):
@@ -116,8 +116,8 @@ class Examiner:
 
         def on(step, pair):
             for name, most in limits.items() if step.endswith("line") else ():
-                pair.said[step[:6]] = re.sub(rb" %s=\d+" % name, b" %s=%d" % (name, most),
-                                             pair.said[step[:6]])
+                pair.said[step[:6]] = re.sub(rb" %s=(\d+)" % name, lambda said, name=name, most=most: b" %s=%d" % (
+                    name, min(most, int(said[1])) if step[:6] in students else most), pair.said[step[:6]])
             for role in students if step in ("prepared", "moved", "done", "verdict") else ():
                 if step == "prepared":
                     before[role] = [*(None for _ in before[role])]  # the last one is enough
@@ -353,6 +353,8 @@ class Examiner:
             self.move(["server", "client"], "sgl", self.draw())
         if self.careless:
             raise Wrong(self.careless[0])
+        if os.path.exists(f"{MINE}/.sanitized"):
+            self.when("built with gcc's sanitizers", self.sanitized)
         name = b"qpn" if self.lab == "07" else b"rkey"
 
         def nowhere(step, pair):
@@ -385,14 +387,14 @@ class Examiner:
         quiet = r"s/^[ \t]*#[ \t]*pragma[ \t]+GCC[ \t]+(diagnostic|system_header).*//"
         subprocess.run(["find", MINE, "-type", "f", "-name", "*.[ch]", "-exec", "sed", "-i", "-E", quiet,
                         "{}", "+"], check=True)
-        if not os.path.exists(f"{MINE}/Makefile"):
-            witness.write(f"{MINE}/Makefile", "all:\n\tgcc " + FLAGS + " $(addprefix -I,$(shell find . -type d)) "
-                          "-o program $(shell find . -name '*.c') ../build/objects/*.o -libverbs -lm\n")
+        made = [name for name in os.listdir(MINE) if name in ("GNUmakefile", "makefile", "Makefile")]
+        build = "make" if made else f"gcc {FLAGS} -o program {SOURCES} -libverbs -lm"
         subprocess.run(["chown", "-R", str(self.user), MINE], check=True)
         before = os.listdir(MINE)
         # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
-        made = subprocess.run(["timeout", "-s", "KILL", "60", "make"], check=False, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        made = subprocess.run(["timeout", "-s", "KILL", "60", "sh", "-c", f"{build}; made=$?; "
+                               f"gcc {SANITIZE} {SOURCES} -libverbs -lm >/dev/null 2>&1; exit $made"],
+                              check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
                               preexec_fn=lambda: pairing.locked_up("build", self.user, MINE))
         pairing.end("build")
@@ -400,12 +402,21 @@ class Examiner:
         said = made.stdout.decode("utf-8", "replace").splitlines()
         odd = [line for line in said if re.search("error|warning|undefined|multiple def", line)]
         programs = [entry for entry in os.scandir(MINE) if entry.name not in before and
-                    entry.is_file(follow_symlinks=False) and os.access(entry.path, os.X_OK)]
+                    entry.name != ".sanitized" and entry.is_file(follow_symlinks=False) and os.access(entry.path, os.X_OK)]
         if not programs or made.returncode:
             raise Wrong("\n".join(["it doesn't build", *(odd or said)[:1]]))
         self.program = max(programs, key=lambda entry: entry.stat().st_size).name
         if odd:
             raise Wrong("it builds with warnings\n" + odd[0])
+
+    def sanitized(self):
+        """Built so that errors with memory show, it must have none."""
+        plain, self.program = self.program, ".sanitized"
+        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
+        self.program = plain
+        for line in (line for side in pair.sides.values() for line in side.said(1)):
+            if re.search("ERROR: AddressSanitizer|runtime error: ", line):
+                raise Wrong(line.split("ERROR: ")[-1][:150])
 
     def measure(self, student):
         """The latencies and bandwidths that it measures of a student's layout, by method, block size

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Submissions in the shapes that learning platforms give them, and archives that mean harm."""
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+import zipfile
+
+from samples import ROOT, main
+
+sys.path.append(f"{ROOT}/grading")
+# pylint: disable=wrong-import-position
+import collect
+import starter
+
+TEXT = "HANDIN version=1 student={} lab={} sizes=4K\n=== end complete\n"
+CODE = 'int main(void) { return "05_gather_write"[0]; }\n'
+MAKEFILE = "SAMPLE = x\ninclude ../common/sample.mk\n"
+
+
+class Folder(unittest.TestCase):
+    longMessage = True
+
+    def setUp(self):
+        self.dir, self.scratch = (tempfile.mkdtemp(prefix="collect.") for _ in range(2))
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.addCleanup(shutil.rmtree, self.scratch)
+
+    def put(self, name, content=CODE):
+        path = os.path.join(self.dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def zipped(self, name, files):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for member, content in files.items():
+                archive.writestr(member, content)
+        return self.put(name, out.getvalue())
+
+    def tarred(self, name, members):
+        """members: a TarInfo and its content."""
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz") as archive:
+            for info, content in members:
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        return self.put(name, out.getvalue())
+
+
+class Collect(Folder):
+    def found(self, lab="05", where=""):
+        shutil.rmtree(self.scratch)
+        os.mkdir(self.scratch)
+        return {s.name: s for s in collect.collect(os.path.join(self.dir, where), lab, self.scratch)}
+
+    def whole(self, found, student, lab="05", files=1):
+        """It has a text and a program, of this student and lab, with so many C files."""
+        self.assertEqual((found.student, found.lab, found.refused), (student, lab, ""), vars(found))
+        self.assertTrue(found.text and found.program, vars(found))
+        sources = [f for f in collect.files_of(found.program) if f.endswith(".c")]
+        self.assertEqual(len(sources), files, sources)
+
+    def test_a_folder_each(self):
+        self.put("Zhang San_1_assignsubmission_file_/handin-a.txt", TEXT.format("a", "05"))
+        self.put("Zhang San_1_assignsubmission_file_/my05/gather_write.c")
+        self.put("Zhang San_1_assignsubmission_file_/my05/Makefile", MAKEFILE)
+        self.put("b/deep/er/report.txt", TEXT.format("b", "06"))
+        self.put("b/deep/er/src/main.c")
+        self.put("b/deep/er/src/help/help.c", "int help(void);\n")
+        found = self.found()
+        self.whole(found["Zhang San_1_assignsubmission_file_"], "a")
+        self.whole(found["b"], "b", "06", 2)
+
+    def test_an_archive_each(self):
+        files = {"x/handin-z.txt": TEXT.format("z", "07"), "x/my07/程序.c": CODE, "__MACOSX/._x": "x"}
+        self.zipped("学生.zip", files)
+        self.tarred("t.tar.gz", [(tarfile.TarInfo("a b/handin-t.txt"), TEXT.format("t", "05").encode()),
+                                 (tarfile.TarInfo("a b/p.c"), CODE.encode())])
+        found = self.found()
+        self.whole(found["学生.zip"], "z", "07")
+        self.whole(found["t.tar.gz"], "t")
+
+    def test_one_archive_for_the_class(self):
+        self.zipped("all.zip", {f"class/{s}/{name}": content for s in "ab" for name, content in
+                                (("handin.txt", TEXT.format(s, "05")), ("p.c", CODE))})
+        found = self.found(where="all.zip")
+        self.whole(found["a"], "a")
+        self.whole(found["b"], "b")
+
+    def test_flat(self):
+        """With what Canvas, Blackboard, Moodle or the student put in front."""
+        for front, student in (("zhangsan_12_345_", "1"), ("lisi_LATE_13_346_", "2"), ("Lab_li_attempt_2026-11-01_", "3"),
+                               ("Wang Wu_77_assignsubmission_file_", "4")):
+            self.put(f"{front}handin-{student}.txt", TEXT.format(student, "05"))
+            self.put(f"{front}gather_write.c")
+        self.put("handin-5.txt", TEXT.format("5", "05"))
+        self.put("handin-6.txt", TEXT.format("6", "05"))
+        found = self.found()
+        self.whole(found["zhangsan_12_345"], "1")
+        self.whole(found["lisi_LATE_13_346"], "2")
+        self.assertIn("marked LATE by the platform", found["lisi_LATE_13_346"].remarks)
+        self.whole(found["Lab_li_attempt_2026-11-01"], "3")
+        self.whole(found["Wang Wu_77"], "4")
+        self.assertEqual([found[f"handin-{n}.txt"].student for n in "56"], ["5", "6"])
+
+    def test_programs_alone(self):
+        """As grade-program is given them: a folder of folders, or one program's own."""
+        self.put("one/gather_write.c")
+        self.put("two/gather_write.c")
+        self.assertEqual(sorted(self.found()), ["one", "two"])
+        self.assertEqual([(s.program, s.lab) for s in self.found("05", "one").values()], [(f"{self.dir}/one", "05")])
+
+    def test_the_whole_suite(self):
+        """Handed in with everything: the program is the student's, in my05."""
+        self.put("s/suite/handin-s.txt", TEXT.format("s", "05"))
+        for folder in ("05_gather_write", "06_scatter_read", "my05"):
+            self.put(f"s/suite/{folder}/p.c")
+            self.put(f"s/suite/{folder}/Makefile", MAKEFILE)
+        self.put("s/suite/common/options.c", "int x;\n")
+        self.put("s/suite/tests/t.c")
+        self.assertTrue(self.found()["s"].program.endswith("/my05"), vars(self.found()["s"]))
+
+    def test_several_texts_and_documents(self):
+        old = self.put("s/handin-s.txt", TEXT.format("s", "05"))
+        os.utime(old, (1, 1))
+        self.put("s/handin-s (1).txt", TEXT.format("s", "06"))
+        self.zipped("s/report.docx", {"word/document.xml": TEXT})
+        found = self.found()["s"]
+        self.assertEqual((found.lab, os.path.basename(found.text)), ("06", "handin-s (1).txt"))
+        self.assertIn("not read: report.docx", found.remarks)
+        self.assertIn("of 2 texts the latest counts", found.remarks)
+
+    def test_manifest(self):
+        """What was changed after make handin packed it is named."""
+        name = self.put("s/program/p.c")
+        digest = subprocess.run(["sha256sum", name], check=True, capture_output=True, text=True).stdout[:64]
+        self.put("s/handin-s.txt", TEXT.format("s", "05"))
+        self.put("s/MANIFEST", f"{digest}  program/p.c\n{digest}  handin-s.txt\n")
+        self.assertEqual(self.found()["s"].remarks, ["handin-s.txt isn't as make handin packed it"])
+
+    def test_hostile_archives(self):
+        """Each is refused for a reason, and nothing gets out of its place."""
+        self.zipped("up.zip", {"../../evil.c": CODE})
+        self.zipped("back.zip", {"..\\evil.c": CODE})
+        self.zipped("root.zip", {"/tmp/evil.c": CODE})
+        self.zipped("many.zip", {f"{n}.c": "" for n in range(600)})
+        self.put("junk.zip", b"PK\3\4 no archive")
+        self.put("cut.tar.gz", open(self.tarred("x.tgz", [(tarfile.TarInfo("p.c"), os.urandom(5000))]), "rb").read()[:900])
+        self.tarred("bomb.tgz", [(tarfile.TarInfo("p.c"), bytes(9 << 20))])
+        found = self.found()
+        for name, reason in (("up.zip", "leads out"), ("back.zip", "leads out"), ("root.zip", "leads out"),
+                             ("many.zip", "more than 500 files"), ("junk.zip", "can't be read"),
+                             ("cut.tar.gz", "can't be read"), ("bomb.tgz", "or 8 MiB")):
+            self.assertIn(reason, found[name].refused, name)
+        self.assertEqual([f for f in collect.files_of(self.scratch) if "evil" in f], [])
+
+    def test_links_and_devices(self):
+        """In an archive or a folder: as if they weren't there."""
+        link, device, hard = (tarfile.TarInfo(name) for name in ("l.c", "d.c", "h.c"))
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        device.type, hard.type, hard.linkname = tarfile.CHRTYPE, tarfile.LNKTYPE, "/etc/passwd"
+        self.tarred("t.tgz", [(link, b""), (device, b""), (hard, b""), (tarfile.TarInfo("p.c"), CODE.encode())])
+        self.put("s/p.c")
+        os.symlink("/etc", f"{self.dir}/s/etc")
+        os.symlink("/etc/passwd", f"{self.dir}/s/q.c")
+        os.mkfifo(f"{self.dir}/s/f.c")
+        os.symlink("/etc", f"{self.dir}/linked")
+        found = self.found()
+        for name in ("t.tgz", "s"):
+            names = [os.path.basename(f) for f in collect.files_of(found[name].program)]
+            self.assertEqual(names, ["p.c"], name)
+        self.assertIsNone(found["linked"].program)
+
+
+class Similar(Folder):
+    @unittest.skipUnless(shutil.which("sim_c"), "no sim_c here")
+    def test_pairs_of_programs(self):
+        """A copy with other names and comments is found; what all have from the starter is not; who has
+        the sample's solution is told."""
+        with open(f"{ROOT}/05_gather_write/gather_write.c", encoding="utf-8") as file:
+            sample = file.read()
+        own = "".join(f"static int f{n}(int a) {{\n    int b = a * {n} + g{n}(a);\n    while (b > {n}) b -= a;\n"
+                      "    return b;\n}\n" for n in range(30))
+        self.put("solution/p.c", sample)
+        self.put("author/p.c", starter.starter(sample, starter.PLACES["05"]) + own)
+        self.put("copier/p.c", starter.starter(sample, starter.PLACES["05"]) +
+                 own.replace("b", "result").replace("a *", "value /* mine */ *").replace("int a", "int value"))
+        out = subprocess.run([f"{ROOT}/grading/similar.py", "05", self.dir], check=True, capture_output=True,
+                             text=True).stdout
+        self.assertRegex(out, r"\A *(9\d|100) %  author .* 0 % of the sample's\)  of  copier .*\n# 3 programs\n\Z")
+
+
+if __name__ == "__main__":
+    main()
