@@ -6,8 +6,8 @@ and takes the same command line. Everything of theirs, compiler runs too, happen
     ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program
     SEED=17                the layouts of an earlier run, which named it
     AGAIN="NAME"           these once more, with the layouts that they had; all: everything
-What is found goes into results/programs.jsonl, a line for each as it is done. What stands there is not
-graded again, so that a class goes on where it was stopped."""
+What is found goes into results/programs.jsonl (RESULTS=FILE), a line for each as it is done. What stands
+there is not graded again, so that a class goes on where it was stopped."""
 import glob
 import json
 import os
@@ -24,7 +24,7 @@ from handin import printable
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = "builds|sgl|copy|each|itself|verifies|careful"
-RESULTS = f"{ROOT}/results/programs.jsonl"
+RESULTS = os.environ.get("RESULTS", f"{ROOT}/results/programs.jsonl")
 
 
 def left_out(folder, names):
@@ -126,7 +126,7 @@ def main(lab="", folder=""):
 
         def keep(row):
             if not os.environ.get("ONLY"):
-                os.makedirs(f"{ROOT}/results", exist_ok=True)
+                os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
                 with open(RESULTS, "a", encoding="ascii") as file:
                     file.write(json.dumps({key: row[key] for key in row if key != "from"}) + "\n")
 

@@ -31,9 +31,9 @@ MAX_SGE = 32  # rxe's
 DENSE, MANY = Layout(100, 40, 100), Layout(8, 2100, 9)  # no gaps; more than a send queue holds
 # One block more than a list holds, of a byte; a full list; one block, longer than 16 bits can say;
 # and a long message.
-AWKWARD = [Layout(1, 33, 3), Layout(64, 32, 100), Layout(70001, 1, 70001), DENSE, Layout(301, 4000, 417)]
+AWKWARD = [Layout(1, 33, 3), Layout(64, 32, 100), Layout(70001, 1, 70001), DENSE, Layout(301, 1300, 417)]
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
-SANITIZE = "-w -g -fsanitize=address,undefined -fno-sanitize-recover=all -o .sanitized"
+SANITIZE = "-w -fsanitize=address,undefined -fno-sanitize-recover=all -o .sanitized"
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o"
 
 
@@ -420,9 +420,10 @@ class Examiner:
 
     def measure(self, student):
         """The latencies and bandwidths that it measures of a student's layout, by method, block size
-        and bytes, as make handin has it do."""
-        size, found = self.random.choice(self.sizes), {}
-        pair = Pair(lambda step, pair: None, 200)
+        and bytes, as make handin has it do; not of all points, which takes long."""
+        size, most, found = self.random.choice(self.sizes), self.random.randint(5, 7), {}
+        pair = Pair(lambda step, pair: "cut" if "\n".join(pair.sides["client"].said(0)).count("BENCH ") >= most
+                    else None, 200)
         with self.nic.unwatched():
             pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", "--timeout=200", *more], self.user),
                      lambda more: Side("client", [
