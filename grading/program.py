@@ -128,7 +128,8 @@ def main(lab="", folder=""):
             if not os.environ.get("ONLY"):
                 os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
                 with open(RESULTS, "a", encoding="ascii") as file:
-                    file.write(json.dumps({key: row[key] for key in row if key != "from"}) + "\n")
+                    row = json.dumps({key: row[key] for key in row if key != "from"})
+                    file.write(f"\n{row}\n")  # the last one may have been written half
 
         tries = 0
         while entries:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make grade-program: tells the reference from copies of it with one thing wrong each."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -77,6 +78,13 @@ PLANTED = {
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
             (VERIFY, "")]),
+        "limits-of-the-device": ("sgl", "ibv_post_send", [
+            (r"side.max_sge = smaller\(side.max_sge, init.cap.max_send_sge\);",
+             "side.max_sge = client ? (uint32_t)device.max_sge : 1;")]),
+        "poisons-once": ("verifies", "a second message that never came: the server says status=PASS", [
+            (r"memory_prepare\(memory, l, method\);", r"if (i == 0) \g<0>")]),
+        "reads-past-its-memory": ("careful", "sanitizers: AddressSanitizer: heap-buffer-overflow", [
+            (r"const struct layout \*l = &work", r"if (side.sge[memory->block_num].length == 12345) return 1; \g<0>")]),
         "too-many-rights": ("careful", "with rights that nobody needs", [
             (r"client \? 0 : IBV_ACCESS_LOCAL_WRITE", "IBV_ACCESS_LOCAL_WRITE")]),
     },
@@ -90,6 +98,10 @@ PLANTED = {
             (VERIFY, "")]),
         "overwrites-gaps": ("sgl", "of the gap behind block 0 is|RESULT has digest=", [
             (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
+        "answers-fewer-reads": ("careful", "has 1 READs at a time; its peer was told, or says: 16", [
+            (r"&peer, mine.rd_atomic\)", "&peer, mine.rd_atomic > 0)")]),
+        "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
+            (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "overwrites-a-block": ("copy", "of block 7 is|RESULT has digest=", [
             (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"),
             (VERIFY, "")]),
@@ -111,6 +123,8 @@ PLANTED = {
             (BLOCKS, "method != METHOD_CONTIG")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
             (VERIFY, "")]),
+        "peers-limit": ("sgl", "ibv_post", [
+            (r"smaller\(side.max_sge, peer.max_sge\)", "peer.max_sge")]),
         "overwrites-gaps": ("sgl", "of the gap behind block 0 is|RESULT has digest=", [
             (DONE, r"if (!client && l->block_num > 1) memory->blocks[l->block_size] ^= 1; \1"),
             (VERIFY, "")]),
@@ -219,6 +233,37 @@ class Programs(unittest.TestCase):
 
     def test_07(self):
         self.grade("07")
+
+    def test_a_class_goes_on_where_it_was_stopped(self):
+        """What is graded stays, and is not graded again but on request, with the layouts that it had."""
+        folder, results = f"{self.dir}/class", f"{self.dir}/found/programs.jsonl"
+        for name in ("a", "b", "c"):
+            os.makedirs(f"{folder}/{name}")
+            with open(f"{folder}/{name}/p.c", "w", encoding="ascii") as file:
+                file.write(f"int main(void) {{ return {name}; }}\n")
+
+        def grade(names, **more):
+            """Returns what was said; names: who was graded in this run."""
+            ended = subprocess.run(["make", "-s", "grade-program", f"DIR={folder}"], cwd=ROOT, capture_output=True,
+                                   text=True, env={**os.environ, "RESULTS": results, **more})
+            self.assertEqual(ended.returncode, 0, ended)
+            graded = re.findall(r"#### (.)\n== builds == FAIL", ended.stdout)
+            self.assertEqual("".join(graded), names, ended)
+            with open(results, encoding="ascii") as file:
+                return [json.loads(line) for line in file if line.endswith("}\n")]
+
+        first = grade("abc")
+        with open(results, "w", encoding="ascii") as file:  # stopped after the first, while it wrote the second
+            file.write(json.dumps(first[0]) + "\n" + json.dumps(first[1])[:50])
+        rows = grade("bc")
+        self.assertEqual([row["name"] for row in rows], ["a", "b", "c"])
+        self.assertEqual(rows[0], first[0])
+        rows = grade("b", AGAIN="b")
+        self.assertEqual(rows[-1], {**rows[1], "why": rows[-1]["why"]})
+        with open(f"{folder}/c/p.c", "a", encoding="ascii") as file:
+            file.write("// changed\n")
+        self.assertEqual(grade("c")[-1]["name"], "c")
+        self.assertEqual({row["seed"] for row in grade("abc", SEED="17")[-3:]}, {"17"})
 
     def test_usage(self):
         for words in (("04", self.dir), ("05", f"{self.dir}/none"), ()):
