@@ -213,4 +213,15 @@ def collect(folder, lab, scratch):
         if "_LATE_" in name:
             submission.remarks.append("marked LATE by the platform")
         found.append(submission)
+    return joined(found)
+
+
+def joined(found):
+    """A program by itself belongs to the text by itself of the student that it is named after."""
+    for text in [s for s in found if s.text and s.student and not s.program]:
+        named = re.compile(f"(?<![A-Za-z0-9]){re.escape(text.student)}(?![A-Za-z0-9])")
+        programs = [s for s in found if s.program and not s.text and named.search(s.name)]
+        if len(programs) == 1:
+            text.program, text.when = programs[0].program, max(text.when, programs[0].when)
+            found.remove(programs[0])
     return found
