@@ -15,13 +15,13 @@ import subprocess
 import sys
 import traceback
 from collections import namedtuple
-from contextlib import suppress
 
 import pairing
 import witness
 from measuring import Stopwatch
 from pairing import OPEN, OTHER, Pair, Side
-from witness import Memory, difference, merged, span, with_message
+from spoiling import Spoiler
+from witness import Memory, Wrong, difference, merged, span, with_message
 
 WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
@@ -38,15 +38,11 @@ SANITIZE = "-w -fsanitize=address,undefined -fno-sanitize-recover=all -o .saniti
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o"
 
 
-class Wrong(Exception):
-    """What a program did wrong, in words for its writer."""
-
-
 def fields(line):
     return dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
 
 
-class Examiner:
+class Examiner(Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
@@ -78,12 +74,12 @@ class Examiner:
                       f"--seed={seed}", f"--iters={messages}"]
 
         def side(role, workload):
-            program = f"{MINE}/{self.program}" if role in students else f"{WORK}/reference"
+            program = [f"{MINE}/{self.program}"] if role in students else [*self.at_once, f"{WORK}/reference"]
             env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else None
-            return lambda more: Side(role, [program, *workload, "--timeout=5", *more],
+            return lambda more: Side(role, [*program, *workload, "--timeout=5", *more],
                                      *((self.user, env) if role in students else ()))
 
-        pair = Pair(on)
+        pair, self.early = Pair(on), None
         self.nic.forget()
         pair.run(side("server", []), side("client", self.tried))
         return pair
@@ -119,6 +115,9 @@ class Examiner:
             for name, most in limits.items() if step.endswith("line") else ():
                 pair.said[step[:6]] = re.sub(rb" %s=(\d+)" % name, lambda said, name=name, most=most: b" %s=%d" % (
                     name, min(most, int(said[1])) if step[:6] in students else most), pair.said[step[:6]])
+            if step == "client waits" and self.lab == "07" and "server" in students and \
+                    pair.lines["client"][0] in (b"sync moved", b"sync done"):  # all is acknowledged
+                self.early = Memory(pair.sides["server"].members())
             for role in students if step in ("prepared", "moved", "done", "verdict") else ():
                 if step == "prepared":
                     before[role] = [*(None for _ in before[role])]  # the last one is enough
@@ -230,6 +229,9 @@ class Examiner:
                 found = [difference(layout, with_message(layout, old, self.message), h) for h in held if h]
                 if not found or None in found:
                     self.base = base
+                    early = self.early and self.early.at(base, span(layout)).get(pid)
+                    if early and with_message(layout, early, self.message) != early:
+                        raise Wrong(f"{method}: the {role} acknowledges a message that is not in its blocks yet")
                     return
                 why = Wrong(f"the {role}'s own memory: {found[0]}")
         raise why
@@ -238,81 +240,6 @@ class Examiner:
     def overlap(some, others):
         both = sorted((start, start + length) for start, length in some + others)
         return any(a[1] > b[0] for a, b in zip(both, both[1:]))
-
-    # ---- transfers that cannot be right ----
-
-    def refuses(self, role, on, layout=None, messages=1):
-        """The side must not pass."""
-        pair = self.pair([role], "sgl", layout or self.draw(), on, messages)
-        return pair, self.outcome(pair.sides[role], right=False)
-
-    def spoilt(self, where, kind, messages=1):
-        """The last message has wrong bits, which only its receiver can find: the peer's verdict
-        is made to be PASS. where: at its source, before it is moved; late, where the peer may
-        write; in a gap of the receiver's."""
-        role, layout, steps, verdict, bases = self.receiver, self.draw(400), [], [], set()
-        if where == "gap":
-            self.move([role], "sgl", layout)  # tells where the blocks will lie again
-
-        def on(step, pair):
-            steps.append(step)
-            if kind == "stale" and steps.count("prepared") == messages:
-                self.put_back(pair.sides[role], pair.first[role], step)
-            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
-                self.spoil(pair.sides, pair.first, layout, where, kind)
-            if step == "done" and where == "gap":
-                bases.update(base for _, base in Memory(pair.sides[role].members()).find(
-                    layout, self.message))
-            if step == "verdict":
-                verdict.append(pair.said[role])
-                pair.said[OTHER[role]] = b"verdict PASS"
-
-        try:
-            _, result = self.refuses(role, on, layout, messages)
-        except Wrong:
-            if where == "gap" and bases and self.base not in bases:
-                return  # they lay elsewhere: it had nothing to find
-            raise
-        if verdict != [b"verdict FAIL"] or result.get("status") != "FAIL":
-            raise Wrong(f"the {role} does not tell its peer and say RESULT status=FAIL")
-        if where != "gap" and result.get("digest") == self.digest(self.message):
-            raise Wrong(f"the {role}'s digest is not that of the message that it has got")
-
-    def spoil(self, sides, first, layout, where, kind):
-        rand, last = self.random.randrange, len(self.message) - 1
-        role = OTHER[self.receiver] if where == "source" else self.receiver
-        regions = [r for r in self.nic.seen().regions if r.thread in sides[role].members("threads")]
-        places = {"a bit": [rand(last)], "an end": [self.random.choice((0, last))]}.get(kind, [])
-        while kind == "two" and (not places or self.message[places[0]] == self.message[places[1]]):
-            one = rand(last + 1)  # sums of bytes and words stay the same
-            places = [one, rand(one % 16, last + 1, 16)]
-        block, stride, members = layout.block_size, layout.stride, sides[role].members()
-        if where == "gap":
-            base, places = self.base, [rand(layout.block_num - 1) * stride + rand(block, stride)]
-            block = stride
-        elif where == "late" or self.lab == "06":
-            thread, base = self.place_of(first[role], regions)
-            block, members = stride, [thread]
-        else:
-            pid, base = next(Memory(members).find(layout, self.message))
-            members = [pid]
-        for i, place in enumerate(places):
-            at, change = base + place // block * stride + place % block, 1 << rand(8)
-            if kind == "two":
-                change = self.message[place] ^ self.message[places[i - 1]]
-            for member in members:
-                with suppress(OSError, IndexError):  # another process than the one with the blocks
-                    witness.poke(member, at, change)
-
-    def put_back(self, side, line, step):
-        """What was in its memory before a message, as if that had never come."""
-        regions = [r for r in self.nic.seen().regions if r.thread in side.members("threads")]
-        thread, addr = self.place_of(line, regions)
-        with suppress(OSError), open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
-            if step == "prepared":
-                self.old = os.pread(memory.fileno(), len(self.message), addr)
-            elif step == "done":
-                os.pwrite(memory.fileno(), self.old, addr)
 
     # ---- the parts of the rubric ----
 
@@ -328,9 +255,11 @@ class Examiner:
     def part_copy(self):
         self.move(["client"], "copy", self.draw(), messages=2)
         self.move(["client"], "copy", self.draw(20))
-        self.move(["server"], "copy", self.draw())
+        self.at_once = ["chrt", "-f", "1"] if self.lab == "07" else []  # what it gets, it looks at at once
+        self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
+        self.at_once = []
         self.move(["client"], "each", MANY, slow=True)
         self.move(["client"], "each", DENSE)
         self.move(["server"], "each", self.draw())
@@ -351,7 +280,7 @@ class Examiner:
 
     def part_careful(self):
         if not self.passed:
-            self.move(["server", "client"], "sgl", self.draw())
+            self.move(["server", "client"], "sgl", self.draw(), 1, {b"rd_atomic": 1})
         if self.careless:
             raise Wrong(self.careless[0])
         if os.path.exists(f"{MINE}/.sanitized"):
@@ -451,7 +380,7 @@ class Examiner:
         name = entry["name"]
         self.user, self.random = self.user + 1, random.Random(f"{entry['seed']} {name}")
         self.careless, self.tried, self.program, self.base = [], [], None, 0
-        self.passed, points, why, figures = False, {}, {}, {}
+        self.passed, self.at_once, points, why, figures = False, [], {}, {}, {}
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
         print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)
@@ -474,6 +403,7 @@ class Examiner:
 
 def main(root, built, lab, sizes, parts, *only):
     witness.write("/proc/self/oom_score_adj", "-1000")  # a program that fills memory goes first
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))  # nothing moves meanwhile
     pairing.control_groups()
     os.makedirs(f"{OPEN}/home")
     os.makedirs(WORK, mode=0o700)

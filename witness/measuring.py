@@ -2,7 +2,6 @@
 """How long a program takes, by this clock and not by its own: between the barriers that it keeps while it
 measures (blocks/measure.h), and with the NIC's count of packets, whatever it prints."""
 import time
-from contextlib import suppress
 
 from witness import read
 

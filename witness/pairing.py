@@ -106,8 +106,8 @@ class Side:
 class Pair:
     """A server and a client, and the wire between them. on(STEP, pair) is called when both wait
     at a barrier of this name or have sent their verdicts ("verdict"), and when one has introduced
-    itself ("client's line"). said has the last line of each, which on may change; it may return
-    "cut" to end the connection."""
+    itself ("client's line"), or at times while the client alone waits. said has the last line of each,
+    which on may change; it may return "cut" to end the connection."""
     port = 20000
 
     def __init__(self, on, limit=20):
@@ -160,6 +160,8 @@ class Pair:
                     going = going and data and len(unread[key.data]) < 4096
                 while self.pass_on(ends):
                     pass
+                if len(self.first) == 2 and self.lines["client"] and not self.lines["server"]:
+                    self.on("client waits", self)
         for role, connection in ends.items():
             with suppress(OSError):  # it has gone; how it ended, tells
                 connection.sendall(b"".join(line + b"\n" for line in self.lines[OTHER[role]]))

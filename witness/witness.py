@@ -49,6 +49,10 @@ def read(path):
         return file.read()
 
 
+class Wrong(Exception):
+    """What a program did wrong, in words for its writer."""
+
+
 class Nic:
     """Soft-RoCE, watched."""
     def __init__(self):

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Transfers that cannot be right: what a program must notice. A part of examine.py's Examiner."""
+import os
+from contextlib import suppress
+
+import witness
+from pairing import OTHER
+from witness import Memory, Wrong
+
+
+class Spoiler:
+    def refuses(self, role, on, layout=None, messages=1):
+        """The side must not pass."""
+        pair = self.pair([role], "sgl", layout or self.draw(), on, messages)
+        return pair, self.outcome(pair.sides[role], right=False)
+
+    def spoilt(self, where, kind, messages=1):
+        """The last message has wrong bits, which only its receiver can find: the peer's verdict
+        is made to be PASS. where: at its source, before it is moved; late, where the peer may
+        write; in a gap of the receiver's."""
+        role, layout, steps, verdict, bases = self.receiver, self.draw(400), [], [], set()
+        if where == "gap":
+            self.move([role], "sgl", layout)  # tells where the blocks will lie again
+
+        def on(step, pair):
+            steps.append(step)
+            if kind == "stale" and steps.count("prepared") == messages:
+                self.put_back(pair.sides[role], pair.first[role], step)
+            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
+                self.spoil(pair.sides, pair.first, layout, where, kind)
+            if step == "done" and where == "gap":
+                bases.update(base for _, base in Memory(pair.sides[role].members()).find(
+                    layout, self.message))
+            if step == "verdict":
+                verdict.append(pair.said[role])
+                pair.said[OTHER[role]] = b"verdict PASS"
+
+        try:
+            _, result = self.refuses(role, on, layout, messages)
+        except Wrong:
+            if where == "gap" and bases and self.base not in bases:
+                return  # they lay elsewhere: it had nothing to find
+            raise
+        if verdict != [b"verdict FAIL"] or result.get("status") != "FAIL":
+            raise Wrong(f"the {role} does not tell its peer and say RESULT status=FAIL")
+        if where != "gap" and result.get("digest") == self.digest(self.message):
+            raise Wrong(f"the {role}'s digest is not that of the message that it has got")
+
+    def spoil(self, sides, first, layout, where, kind):
+        rand, last = self.random.randrange, len(self.message) - 1
+        role = OTHER[self.receiver] if where == "source" else self.receiver
+        regions = [r for r in self.nic.seen().regions if r.thread in sides[role].members("threads")]
+        places = {"a bit": [rand(last)], "an end": [self.random.choice((0, last))]}.get(kind, [])
+        while kind == "two" and (not places or self.message[places[0]] == self.message[places[1]]):
+            one = rand(last + 1)  # sums of bytes and words stay the same
+            places = [one, rand(one % 16, last + 1, 16)]
+        block, stride, members = layout.block_size, layout.stride, sides[role].members()
+        if where == "gap":
+            base, places = self.base, [rand(layout.block_num - 1) * stride + rand(block, stride)]
+            block = stride
+        elif where == "late" or self.lab == "06":
+            thread, base = self.place_of(first[role], regions)
+            block, members = stride, [thread]
+        else:
+            pid, base = next(Memory(members).find(layout, self.message))
+            members = [pid]
+        for i, place in enumerate(places):
+            at, change = base + place // block * stride + place % block, 1 << rand(8)
+            if kind == "two":
+                change = self.message[place] ^ self.message[places[i - 1]]
+            for member in members:
+                with suppress(OSError, IndexError):  # another process than the one with the blocks
+                    witness.poke(member, at, change)
+
+    def put_back(self, side, line, step):
+        """What was in its memory before a message, as if that had never come."""
+        regions = [r for r in self.nic.seen().regions if r.thread in side.members("threads")]
+        thread, addr = self.place_of(line, regions)
+        with suppress(OSError), open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
+            if step == "prepared":
+                self.old = os.pread(memory.fileno(), len(self.message), addr)
+            elif step == "done":
+                os.pwrite(memory.fileno(), self.old, addr)
