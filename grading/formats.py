@@ -18,7 +18,7 @@ def tests_of(h, rubric, whole):
     row = h.row or {"of": {"builds": 1}, "points": {}, "why": {"builds": "no program was found that can be graded"}}
     alone = "" if h.row else "the text counts only beside a program that was graded"
     parts = [("text", part, most, "\n".join(h.why[part]) or alone) for part, most in rubric.points.items() if most]
-    parts += [("program", part, int(most), row["why"].get(part) or ("" if part in row["points"] else "not graded"))
+    parts += [("program", part, int(most), row["why"].get(part) or ("" if row["points"].get(part) else "not graded, as it needs builds"))
               for part, most in row["of"].items() if int(most)]
     scale = {group: rubric.shares[group] / sum(part[2] for part in parts if part[0] == group) for group, *_ in parts}
     return [Test(group, f"{group}: {part}", 0 if why else round(most * scale[group], 3), round(most * scale[group], 3), why)

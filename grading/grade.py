@@ -119,7 +119,7 @@ def report(h, rubric):
     lines += [f"     note: {remark}" for remark in h.remarks]
     lines.append(f"Score: {sum(h.points.values())}/{rubric.total}")
     for part, most in h.row["of"].items() if h.row else ():
-        why = h.row["why"].get(part) or ("" if part in h.row["points"] else "not graded")
+        why = h.row["why"].get(part) or ("" if h.row["points"].get(part) or most == "0" else "not graded")
         lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({h.row['points'].get(part, 0)}/{most})")
         lines += ["     " + line for line in why.splitlines()]
     lines.append(f"Program: {h.row['score']}/{sum(map(int, h.row['of'].values()))}, SEED={h.row['seed']}" if h.row

@@ -154,7 +154,9 @@ class Bundles(unittest.TestCase):
                "why": {"builds": "", "sgl": "the blocks are wrong\n\u00e9"}}
         for case, (row, wrong, points) in {
                 "right": ({**row, "points": {"builds": 10}, "of": {"builds": "10"}, "why": {}}, [], RIGHT),
-                "partly": (row, ["figures"], 24 + 8), "no program": (None, [], 0)}.items():
+                "partly": (row, ["figures"], 24 + 8), "no program": (None, [], 0),
+                "not built": ({**row, "points": {"builds": 0, "sgl": 0, "each": 0}, "why": {
+                    "builds": "error", "sgl": "", "each": ""}}, [], 30)}.items():
             h = types.SimpleNamespace(row=row, student="1", refused="", remarks=["a note"], why={
                 part: ["it is off"] if part in wrong else [] for part in rubric.points}, points={
                 part: 0 if part in wrong else most for part, most in rubric.points.items()})
