@@ -92,6 +92,9 @@ grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one
 	@$(MAKE) --no-print-directory -s all
 	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
 
+bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there
+	@grading/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
+
 rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
 	@testenv/testenv.sh rxe-up $(NETDEV)
 
@@ -105,4 +108,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

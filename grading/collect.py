@@ -66,7 +66,7 @@ def has_main(path):
 
 def members(path):
     """Of the regular files in an archive: name, size, time, and what it can be read from."""
-    if path.lower().endswith(".zip"):
+    if zipfile.is_zipfile(path):  # whatever its name says
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if not info.is_dir() and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
@@ -183,9 +183,9 @@ def flat(folder, names, scratch):
         yield alone or front, place, alone
 
 
-def collect(folder, lab, scratch):
+def collect(folder, lab, scratch, one=False):
     """All submissions in a folder or an archive. lab: "05", where no text says which; scratch: an empty
-    directory."""
+    directory; one: all of it is one student's."""
     if os.path.isfile(folder):
         into = os.path.join(scratch, "all")
         os.makedirs(into)
@@ -194,7 +194,8 @@ def collect(folder, lab, scratch):
         folder = into
     names = sorted(name for name in os.listdir(folder) if name[0] != "." and name != "__MACOSX")
     paths = [os.path.join(folder, name) for name in names]
-    if sum(bool(has_main(path)) for path in paths) == 1 and sum(map(is_text, paths)) <= 1:
+    one = one and not (len(paths) == 1 and regular(paths[0]))
+    if one or (sum(bool(has_main(path)) for path in paths) == 1 and sum(map(is_text, paths)) <= 1):
         units = [(os.path.basename(os.path.abspath(folder)), folder, None)]  # one student's
     elif len(names) == 1 and os.path.isdir(paths[0]) and not os.path.islink(paths[0]) and sum(
             any(is_text(path) or has_main(path) for path in files_of(child.path)) or bool(ARCHIVE.search(child.name))

@@ -16,6 +16,7 @@ from collections import namedtuple
 import collect
 import expected
 import figures
+import formats
 import handin
 import program
 
@@ -119,7 +120,7 @@ def report(h, rubric):
     lines += [f"     note: {remark}" for remark in h.remarks]
     lines.append(f"Score: {sum(h.points.values())}/{rubric.total}")
     for part, most in h.row["of"].items() if h.row else ():
-        why = h.row["why"].get(part) or ("" if part in h.row["points"] else "not graded")
+        why = h.row["why"].get(part) or ("" if h.row["points"].get(part) or most == "0" else "not graded")
         lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({h.row['points'].get(part, 0)}/{most})")
         lines += ["     " + line for line in why.splitlines()]
     lines.append(f"Program: {h.row['score']}/{sum(map(int, h.row['of'].values()))}, SEED={h.row['seed']}" if h.row
@@ -171,7 +172,8 @@ def main():
     parser.add_argument("--programs", metavar="FILE", default=program.RESULTS, help="of grade-program")
     parser.add_argument("--roster", metavar="FILE", help="IDs, one a line: who has not handed in?")
     parser.add_argument("--answers", metavar="FILE", help="ID,POINTS (of 100) that you gave")
-    parser.add_argument("--format", choices=("autolab", "gradescope"))
+    parser.add_argument("--format", choices=formats.FORMATS, help="of one student's result")
+    parser.add_argument("--result", metavar="FILE", help="of text and program, all in FOLDER being one student's")
     parser.add_argument("folder", metavar="FOLDER", nargs="?")
     said = parser.parse_args()
     try:
@@ -184,7 +186,7 @@ def main():
         rubric, reference = read_rubric(said.rubric), figures.read_reference(said.reference)
         roster, answers = listed(said.roster), listed(said.answers)
         with tempfile.TemporaryDirectory() as scratch:
-            hs = [handin.Handin(one) for one in collect.collect(said.folder, "05", scratch)]
+            hs = [handin.Handin(one) for one in collect.collect(said.folder, "05", scratch, said.result)]
             if not hs or (said.format and len(hs) > 1):
                 raise ValueError(f"{said.folder} holds {len(hs)} submissions")
             for h in hs:
@@ -201,13 +203,13 @@ def main():
         rows = list(table(hs, rubric, roster, answers))
         if said.csv:
             write_tables(said.csv, rows)
-        if said.format == "gradescope":
-            tests = [{"name": part, "score": got, "max_score": rubric.points[part],
-                      "output": "\n".join(hs[0].why[part])} for part, got in hs[0].points.items()]
-            with open("results/results.json", "w", encoding="ascii") as file:
-                json.dump({"tests": tests}, file)
-        elif said.format == "autolab":
-            print(json.dumps({"scores": hs[0].points}))  # the last line of the output
+        if said.format:
+            text = formats.result(said.format, formats.tests_of(hs[0], rubric, said.result), hs[0])
+            if said.format == "autolab":
+                print(text)  # nothing comes after it
+            else:
+                with open(said.result or "results/results.json", "w", encoding="ascii") as file:
+                    file.write(text + "\n")
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if not said.format:

@@ -5,6 +5,7 @@ and takes the same command line. Everything of theirs, compiler runs too, happen
     program.py LAB FOLDER  FOLDER (or an archive): one program, or what a class handed in (collect.py)
     ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program
     SEED=17                the layouts of an earlier run, which named it
+    ONE=yes                all in FOLDER is one student's
     AGAIN="NAME"           these once more, with the layouts that they had; all: everything
 What is found goes into results/programs.jsonl (RESULTS=FILE), a line for each as it is done. What stands
 there is not graded again, so that a class goes on where it was stopped."""
@@ -104,7 +105,8 @@ def main(lab="", folder=""):
     rows = known()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            hand_ins = [s for s in collect.collect(folder, lab, scratch) if s.program and s.lab == lab]
+            hand_ins = [s for s in collect.collect(folder, lab, scratch, os.environ.get("ONE"))
+                        if s.program and s.lab == lab]
         except (OSError, ValueError):
             hand_ins = []
         if lab not in ("05", "06", "07") or not hand_ins:

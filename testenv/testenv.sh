@@ -138,7 +138,7 @@ qemu_start() {
 	fi
 	[ "$1" != kvm ] || cpu=host
 	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
-		accel=tcg,thread=single cpus=(-smp 1 -icount shift=2)
+		accel=tcg,thread=single,tb-size=128 cpus=(-smp 1 -icount shift=2) # MiB of translated code, not 1,024
 	fi
 	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
 		wires "${dir%/other}" "$host"

@@ -191,6 +191,7 @@ part_peers() {
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_grading() {
 	family collect python3 tests/test_collect.py
+	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }
 part_wire() { # two hosts once
@@ -200,6 +201,7 @@ part_wire() { # two hosts once
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
 # what takes the device away, or much memory.
 part_programs() { family programs python3 tests/test_programs.py; }
+part_platforms() { family platforms python3 tests/test_bundles.py Bundles.test_platforms; }
 part_faults() {
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
@@ -245,7 +247,7 @@ part_newest() { # Debian unstable's kernel
 
 # The longest first, and early what mostly waits.
 quick=(handout layouts pairs peers sources units wire grading)
-rest=(programs faults bad_wire asan newer newest python_peer large dead figures testenv kernels machines
+rest=(programs platforms faults bad_wire asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor)
 case $tier in
 quick) parts=("${quick[@]}") ;;
