@@ -17,11 +17,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES = 500, 8 << 20  # of one submission
 ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|tar\.(gz|xz|bz2))$")
 SOURCE = re.compile(r"(?i)\.[ch]$|^(GNU)?makefile$|\.mk$")
-HEADER = [b"HANDIN version=", *("HANDIN version=".encode(code) for code in ("utf-16-le", "utf-16-be"))]
-# What stands in front of a file's own name: Canvas, Moodle, Blackboard, a hand-in's text, a word.
-FLAT = [re.compile(pattern) for pattern in (
-    r"(.+?_(?:LATE_)?\d+_\d+)_(.+)$", r"(.+?_\d+)_assignsubmission_[a-z]+_(.+)$",
-    r"(.+?_attempt_\d{4}-[\d-]+)_(.+)$", r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$")]
+# What stands in front of a file's own name, by platform, then a hand-in's text, then a word: Canvas
+# (name_user_file_), Moodle, Blackboard.
+PLATFORM = [re.compile(pattern) for pattern in (
+    r"(.+?_(?:LATE_)?\d+)_\d+_(.+)$", r"(.+?_\d+)_assignsubmission_[a-z]+_(.*)$",
+    r"(.+?)_attempt_\d{4}-[\d-]+(?:_|(?=\.txt$))(.+)$")]
+FLAT = PLATFORM + [re.compile(pattern) for pattern in (
+    r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$")]
 SUITE = {"common", "blocks", "tests", "testenv", "witness", "bench", "grading", "build"}
 
 
@@ -55,9 +57,25 @@ def regular(path):
     return False
 
 
+def really_folder(path):
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def small(path):
+    return regular(path) and os.path.getsize(path) <= MOST_BYTES
+
+
+def said(path):
+    """Whose a text is, and of which lab, by its own words."""
+    words = begins(path, 1 << 16).replace(b"\0", b"").decode("latin-1")
+    header = (re.findall(r"(?m)HANDIN[ \t].*?\bversion=1\b.*", words) or [""])[0]
+    return tuple((re.findall(pattern, header) or [""])[0] for pattern in (
+        r"(?a:\bstudent=([\w-]+))", r"\blab=(0[567])\b"))
+
+
 def is_text(path):
     """Of make handin: no source, and no archive (a .docx is one)."""
-    return regular(path) and not SOURCE.search(path) and begins(path, 2) != b"PK" and any(word in begins(path, 1 << 16) for word in HEADER)
+    return regular(path) and not SOURCE.search(path) and begins(path, 2) != b"PK" and said(path)[0] != ""
 
 
 def has_main(path):
@@ -69,7 +87,8 @@ def members(path):
     if zipfile.is_zipfile(path):  # whatever its name says
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                if not info.is_dir() and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
+                info.filename = info.filename.replace("\\", "/")  # as old Windows' programs write it
+                if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
                     yield (info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)),
                            archive.open(info))
     else:
@@ -114,7 +133,7 @@ def program_in(files, lab, remarks):
     """The directory of the program among these files: with its own Makefile, or all its C files.
     Of several programs the one called like the lab, or else the last that was written."""
     files = [f for f in files if SOURCE.search(os.path.basename(f)) and not SUITE & set(f.split("/"))]
-    folders = sorted({os.path.dirname(f) for f in files if has_main(f)}, key=lambda f: (
+    folders = sorted(sorted({os.path.dirname(f) for f in files if has_main(f)}), key=lambda f: (
         f"my{lab}" in f, "program" in f, os.path.basename(f)[:2] == lab,
         max(os.path.getmtime(path) for path in files if path.startswith(f))))
     if not folders:
@@ -127,27 +146,28 @@ def program_in(files, lab, remarks):
     return max(made, key=len) if made else root
 
 
-def look_into(submission, folder, lab, scratch, inner=True):
-    """Finds text and program in a folder; the archives in it count as folders."""
+def look_into(submission, folder, lab, scratch):
+    """Finds text and program in a folder; the archives in it, and those in them, count as folders."""
     files = list(files_of(folder))
-    if len(files) > 4 * MOST_FILES:
-        submission.refused = f"it holds more than {4 * MOST_FILES} files"
-        return
-    for n, path in enumerate([f for f in files if ARCHIVE.search(f)] if inner else ()):
+    for n, path in enumerate(archives := [f for f in files if ARCHIVE.search(f)]):
         into = os.path.join(scratch, f"{n}")
         os.makedirs(into)
         submission.refused = submission.refused or unpack(path, into)
-        files += files_of(into)
-    texts = sorted((f for f in files if is_text(f)), key=os.path.getmtime) or \
-        [f for f in files if re.search(r"(?i)handin.*\.txt$", f)][:1]
-    submission.text = texts[-1] if texts else None
+        files += (inside := list(files_of(into)))
+        archives += [f for f in inside if ARCHIVE.search(f)][:9 - len(archives)]
+    if len(files) > 4 * MOST_FILES:
+        submission.refused = f"it holds more than {4 * MOST_FILES} files"
+        return
+    texts = sorted((f for f in files if is_text(f)), key=os.path.getmtime)
+    if len({said(f)[0] for f in texts} - {""}) > 1:
+        submission.refused = "it holds the texts of several students"
     if len(texts) > 1:
         submission.remarks.append(f"of {len(texts)} texts the latest counts")
-    said = begins(submission.text or "", 1 << 16).replace(b"\0", b"").decode("latin-1")
+    texts = texts or [f for f in files if re.search(r"(?i)handin.*\.txt$", f)][:1]
+    submission.text = texts[-1] if texts else None
+    submission.student, submission.lab = said(submission.text) if texts else ("", "")
     mains = b"".join(begins(f, MOST_BYTES) for f in files if has_main(f)).decode("latin-1")
-    submission.lab = (re.findall(r"HANDIN .*?\blab=(0[567])\b", said) or re.findall('"(0[567])_[a-z]+_?[a-z]*"', mains)
-                      or [lab])[0]
-    submission.student = (re.findall(r"HANDIN .*?\bstudent=([\w-]+)", said, re.A) or [""])[0]
+    submission.lab = submission.lab or (re.findall('"(0[567])_[a-z]+_?[a-z]*"', mains) or [lab])[0]
     submission.program = program_in(files, submission.lab, submission.remarks)
     unread = [os.path.basename(f) for f in files if re.search(r"(?i)\.(docx?|odt|pdf|pages|rar|7z)$", f)]
     submission.remarks += [f"not read: {name}" for name in unread[:3]]
@@ -161,26 +181,42 @@ def look_into(submission, folder, lab, scratch, inner=True):
                 submission.remarks.append(f"{name} isn't as make handin packed it")
 
 
-def flat(folder, names, scratch):
-    """Files side by side, with names in front: returns folders of links to them, by that name."""
+def split(name, patterns):
+    """A name: what stands in front of a file's own, and that. All of it, if nothing is known to."""
+    found = next((m for m in (p.match(name) for p in patterns) if m), None)
+    return found.groups() if found else (name, name)
+
+
+def entries(folder, names, scratch):
+    """The submissions in a folder, as name, directory, and the file if it is but one: each entry, or what
+    lies side by side and has the same name in front."""
     groups = {}
     for name in names:
-        found = next((m for m in (p.match(name) for p in FLAT) if m), None)
-        front, own = found.groups() if found else (name, name)
-        groups.setdefault(front, []).append((own, name))
+        own = split(name, PLATFORM if really_folder(os.path.join(folder, name)) else FLAT)
+        groups.setdefault(own[0], []).append((own[1], name))
     for front, files in list(groups.items()):
-        texts = [entry for entry in files if "handin-" in entry[0]]
-        if len(texts) > 1 or not front:  # of several students, or nothing that could name one
-            for own, name in groups.pop(front):
+        platform = split(files[0][1], PLATFORM)[0] == front
+        if not front or (not platform and sum("handin-" in own for own, _ in files) > 1):
+            for own, name in groups.pop(front):  # of several students, or nothing that could name one
                 groups.setdefault(name, []).append((own, name))
     for n, (front, files) in enumerate(sorted(groups.items())):
-        alone = files[0][1] if len(files) == 1 else None
-        place = os.path.join(scratch, f"flat{n}")
+        alone = os.path.join(folder, files[0][1])
+        if len(files) == 1 and really_folder(alone):
+            yield front, alone, None
+            continue
+        place = os.path.join(scratch, f"side{n}")
         os.makedirs(place)
-        for own, name in files:
-            if regular(os.path.join(folder, name)) and os.path.getsize(os.path.join(folder, name)) <= MOST_BYTES:
-                shutil.copy2(os.path.join(folder, name), os.path.join(place, own))
-        yield alone or front, place, alone
+        for i, (own, name) in enumerate(files):
+            path, to = os.path.join(folder, name), os.path.join(place, own or "x")
+            if os.path.exists(to):  # handed in twice
+                to = os.path.join(place, str(i), own or "x")
+                os.makedirs(os.path.dirname(to))
+            if really_folder(path):
+                shutil.copytree(path, to, symlinks=True, ignore=lambda at, inside: [
+                    one for one in inside if not really_folder(f"{at}/{one}") and not small(f"{at}/{one}")])
+            elif small(path):
+                shutil.copy2(path, to)
+        yield front, place, alone if len(files) == 1 else None
 
 
 def collect(folder, lab, scratch, one=False):
@@ -195,26 +231,29 @@ def collect(folder, lab, scratch, one=False):
     names = sorted(name for name in os.listdir(folder) if name[0] != "." and name != "__MACOSX")
     paths = [os.path.join(folder, name) for name in names]
     one = one and not (len(paths) == 1 and regular(paths[0]))
-    if one or (sum(bool(has_main(path)) for path in paths) == 1 and sum(map(is_text, paths)) <= 1):
-        units = [(os.path.basename(os.path.abspath(folder)), folder, None)]  # one student's
-    elif len(names) == 1 and os.path.isdir(paths[0]) and not os.path.islink(paths[0]) and sum(
-            any(is_text(path) or has_main(path) for path in files_of(child.path)) or bool(ARCHIVE.search(child.name))
-            for child in os.scandir(paths[0])) > 1:
+    if one or (sum(bool(has_main(path)) for path in paths) == 1 and sum(map(is_text, paths)) <= 1 and not any(
+            ARCHIVE.search(name) or split(name, PLATFORM)[0] != name for name in names)):
+        found = [(os.path.basename(os.path.abspath(folder)), folder, None)]  # one student's
+    elif len(names) == 1 and really_folder(paths[0]) and not any(
+            entry.is_file() and entry.name[0] != "." for entry in os.scandir(paths[0])):
         return collect(paths[0], lab, scratch)  # a folder around the class
     else:
-        real = {name for name, path in zip(names, paths) if os.path.isdir(path) and not os.path.islink(path)}
-        units = [(name, os.path.join(folder, name), None) for name in names if name in real]
-        units += flat(folder, [name for name in names if name not in real], scratch)
-    found = []
-    for n, (name, place, alone) in enumerate(sorted(units)):
+        found = entries(folder, names, scratch)
+    hand_ins = []
+    for n, (name, place, alone) in enumerate(found):
+        inside = os.path.join(scratch, f"unpacked{n}")
+        if not (one or alone) and len({said(f)[0] for f in files_of(place) if is_text(f)} - {""}) > 1:
+            os.makedirs(inside)
+            hand_ins += collect(place, lab, inside)  # a group's folder
+            continue
         submission = Submission(name)
-        look_into(submission, place, lab, os.path.join(scratch, f"unpacked{n}"))
+        look_into(submission, place, lab, inside)
         if alone and not submission.program and not ARCHIVE.search(alone):
-            submission.text = os.path.join(folder, alone)  # whatever it is
+            submission.text = alone  # whatever it is
         if "_LATE_" in name:
             submission.remarks.append("marked LATE by the platform")
-        found.append(submission)
-    return joined(found)
+        hand_ins.append(submission)
+    return joined(hand_ins)
 
 
 def joined(found):

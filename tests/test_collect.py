@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -76,7 +77,7 @@ class Collect(Folder):
         self.put("b/deep/er/src/main.c")
         self.put("b/deep/er/src/help/help.c", "int help(void);\n")
         found = self.found()
-        self.whole(found["Zhang San_1_assignsubmission_file_"], "a")
+        self.whole(found["Zhang San_1"], "a")
         self.whole(found["b"], "b", "06", 2)
 
     def test_an_archive_each(self):
@@ -107,12 +108,37 @@ class Collect(Folder):
         self.put("handin-20260007.txt", TEXT.format("20260007", "05"))
         found = self.found()
         self.whole(found["handin-20260007.txt"], "20260007")
-        self.whole(found["zhangsan_12_345"], "1")
-        self.whole(found["lisi_LATE_13_346"], "2")
-        self.assertIn("marked LATE by the platform", found["lisi_LATE_13_346"].remarks)
-        self.whole(found["Lab_li_attempt_2026-11-01"], "3")
+        self.whole(found["zhangsan_12"], "1")
+        self.whole(found["lisi_LATE_13"], "2")
+        self.assertIn("marked LATE by the platform", found["lisi_LATE_13"].remarks)
+        self.whole(found["Lab_li"], "3")
         self.whole(found["Wang Wu_77"], "4")
         self.assertEqual([found[f"handin-{n}.txt"].student for n in "56"], ["5", "6"])
+
+    def test_twice(self):
+        """Of what a student hands in twice the later one counts, on whatever platform."""
+        for front, name in (("li_1_100_", "li_1"), ("li_1_200_", "li_1"), ("L_li_attempt_2026-11-18-09-02-11_", "L_li"),
+                            ("L_li_attempt_2026-11-19-09-02-11_", "L_li")):
+            self.zipped(f"{front}handin-7.zip", {"handin-7.txt": TEXT.format("7", "05"), "program/p.c": CODE + front})
+            self.put("L_li_attempt_2026-11-18-09-02-11.txt", "receipt\n")
+            found = self.found()
+            self.whole(found[name], "7")
+            with open(f"{found[name].program}/p.c", encoding="ascii") as file:
+                self.assertIn(front, file.read())
+            later = time.time() + 100 * len(found)
+            os.utime(f"{self.dir}/{front}handin-7.zip", (later, later))
+
+    def test_groups(self):
+        """A folder of folders of students; but one archive of two students is nobody's."""
+        for group, student in (("A", "1"), ("A", "2"), ("B", "3")):
+            self.put(f"course/{group}/{student}/handin.txt", TEXT.format(student, "05"))
+            self.put(f"course/{group}/{student}/p.c")
+        found = self.found()
+        for name in ("1", "2"):
+            self.whole(found[name], name)
+        self.assertEqual(sorted(s.student for s in found.values()), ["1", "2", "3"])
+        self.zipped("course/A/two.zip", {f"{s}/handin.txt": TEXT.format(s, "05") for s in "45"})
+        self.assertIn("several students", self.found()["two.zip"].refused)
 
     def test_programs_alone(self):
         """As grade-program is given them: a folder of folders, or one program's own."""
@@ -128,8 +154,11 @@ class Collect(Folder):
             self.put(f"s/suite/{folder}/p.c")
             self.put(f"s/suite/{folder}/Makefile", MAKEFILE)
         self.put("s/suite/common/options.c", "int x;\n")
+        self.put("s/suite/grading/handin.sh", 'echo "HANDIN version=1 student=$id lab=$lab"\n')
+        self.put("other/p.c")
         self.put("s/suite/tests/t.c")
-        self.assertTrue(self.found()["s"].program.endswith("/my05"), vars(self.found()["s"]))
+        found = self.found()["s"]
+        self.assertTrue(found.program.endswith("/my05") and found.text.endswith("handin-s.txt"), vars(found))
 
     def test_several_texts_and_documents(self):
         old = self.put("s/handin-s.txt", TEXT.format("s", "05"))
