@@ -17,6 +17,7 @@ PROGRAM = {
     "06_scatter_read": "scatter_read",
     "07_gssr": "gssr",
     "08_write_imm": "write_imm",
+    "12_ordering": "ordering",
 }
 SAMPLES = sorted(PROGRAM)
 WITH_BLOCKS = SAMPLES[4:7]  # non-contiguous data

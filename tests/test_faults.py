@@ -188,8 +188,8 @@ class Verbs(PairTest):
 INVALID, ACCESS = 9, 10  # IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
 ALLOWED = {"01": ("write",), "02": (), "03": ("read",), "04": ("add", "swap"),
            "05": ("write",), "06": ("read",), "07": (),
-           "08": ("write",)}
-ENDS = ("02", "07", "08")  # the server waits for completions: it sees its queue pair fail
+           "08": ("write",), "12": ("read",)}
+ENDS = ("02", "07", "08", "12")  # the server waits for completions: it sees its queue pair fail
 
 
 class Rights(PairTest):

@@ -40,6 +40,10 @@ class Defaults(PairTest):
         for side in (server, client):
             self.assertIn("\n8 messages sent, 8 arrived, 0 missed\n", side.out)
 
+    def test_12_ordering(self):
+        _, client = self.passes("12_ordering", data=pattern(4096, 1) + pattern(64, MASK - 1))
+        self.assertIn("\n3 work requests, 1 completion\n", client.out)
+
 
 class Options(PairTest):
     def test_message(self):
