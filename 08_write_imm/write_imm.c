@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
             wait_completion(cq, "the WRITE", opt.timeout, &wc); /* on UC: it has been sent */
             if (wc.wr_id != first + k) die(0, "another request's completion");
         }
-        /* On UC, messages may be lost: only the client, on TCP, can say that it has sent all. */
+        /* On UC, the last one may be lost. TCP says that all are sent; LATE: some still come. */
         if (uc) rendezvous_sync(&rv, "sent"), poll(NULL, 0, LATE);
         struct pollfd event = {.fd = channel->fd, .events = POLLIN};
         uint64_t came = client ? ALL : 0;

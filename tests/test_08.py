@@ -99,15 +99,18 @@ class Liars(PairTest):
             ("3:l:4095", "an immediate that nobody sent: 2, 4095 bytes"),
             ("1:o:0", "an immediate that nobody sent: 1, 4096 bytes"),  # a WRITE without
             ("4:o:0", "no completion of message 0 in 4 s"),
-            ("1:o:2", r"completion of the receive: .*\(status \d+\)"),  # a SEND: no room for it
+            ("1:o:2",  # a SEND: no room for it
+             r"completion of the receive: .*\(status \d+\)|no completion of message 0 in 4 s"),
         ):
             with self.subTest(how=how):
                 self.check_failed(self.client_sends(how), SAMPLE, "server", reason, hint=False)
 
-    def test_a_send_without_data(self):
+    def test_a_send_with_an_immediate(self):
         server = self.client_sends("1:o:3", "-s", "1")
+        # Linux 6.12 makes no event for this error: the server sees it by its clock.
         self.check_failed(server, SAMPLE, "server", "the peer sent another message"
-                          r"|completion of the receive: .*\(status \d+\)", hint=False)
+                          r"|completion of the receive: .*\(status \d+\)"
+                          "|no completion of message 0 in 4 s", hint=False)
 
     def test_uc_takes_no_number_of_another_burst(self):
         server = self.client_sends("2:i:4", "--transport", "uc")
