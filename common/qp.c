@@ -17,8 +17,9 @@ enum ibv_mtu mtu_enum(uint32_t bytes) { return (enum ibv_mtu)(__builtin_ctz(byte
 
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic) {
+    const int rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+                     (qp->qp_type == IBV_QPT_UC ? 0 : rc);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = mtu_enum(peer->mtu),
@@ -39,8 +40,8 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
 }
 
 void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout) {
-    const int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    const int rc = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    const int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | (qp->qp_type == IBV_QPT_UC ? 0 : rc);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
         .sq_psn = psn,

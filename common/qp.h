@@ -11,7 +11,7 @@ enum { ACK_TIMEOUT = 16 }; /* nominally 4.096 us * 2^16 = 0.27 s: see 01_hello_w
  * memory region must allow it, too. dest_rd_atomic: READs and atomics of the peer to answer at a
  * time. rd_atomic: own READs and atomics that can be outstanding, at most what the peer answers.
  * ack_timeout: after 4.096 us * 2^ack_timeout without an acknowledgement a request is sent again,
- * at most 6 times. */
+ * at most 6 times. A UC queue pair has none of these but access. */
 void qp_to_init(struct ibv_qp *qp, const struct port *port, int access);
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic);

@@ -228,7 +228,7 @@ void rendezvous_sync(struct rendezvous *rv, const char *step) {
     char mine[64];
     snprintf(mine, sizeof(mine), "sync %s", step);
     send_line(rv, mine);
-    if (strcmp(receive_line(rv, mine), mine) != 0)
+    if (strncmp(receive_line(rv, mine), mine, strcspn(mine, "=") + 1) != 0)
         die(0, "the peer sent '%s' instead of '%s'", rv->line, mine);
 }
 

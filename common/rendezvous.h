@@ -15,7 +15,7 @@
  *    refuses sends  hello-verbs/2 error=REASON  and reads the next client's line (within 2 s).
  * 2. Barriers: each side sends  sync STEP  when it gets there, and waits for the same line from
  *    the other. All samples have  sync ready  (this side is in RTS, its receives are posted, its
- *    memory is prepared) and  sync done  (its verbs have completed).
+ *    memory is prepared) and  sync done  (its verbs have completed). After a = they may differ.
  * 3. Last, each side sends  verdict PASS  or  verdict FAIL. */
 #pragma once
 

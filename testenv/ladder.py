@@ -14,11 +14,11 @@ import subprocess
 import sys
 
 FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband.bth.psn",
-          "infiniband.bth.padcnt", "infiniband.reth.va",
+          "infiniband.bth.padcnt", "infiniband.bth.se", "infiniband.reth.va",
           "infiniband.reth.r_key", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
           "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
           "infiniband.atomicacketh.origremdt", "infiniband.immdt", "udp.payload")
-# The opcodes of a reliable connection by number, and the bytes of headers behind the BTH.
+# The opcodes of RC by number (those of UC are 32 more), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, ATOMIC, ORIG = 16, 4, 4, 28, 8
 OPCODES = {
     0: ("SEND First", 0), 1: ("SEND Middle", 0), 2: ("SEND Last", 0),
@@ -43,11 +43,10 @@ class Packet:
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
         self.src = value["ip.src"]
-        self.name, headers = OPCODES[opcode]
-        self.answer = opcode in ANSWERS
+        self.name, headers = OPCODES[opcode % 32]
+        self.answer = opcode % 32 in ANSWERS
         # UDP header 8, BTH 12, ICRC 4
-        self.payload = (int(value["udp.length"]) - 24 - headers
-                        - int(value["infiniband.bth.padcnt"]))
+        self.payload = int(value["udp.length"]) - 24 - headers - int(value["infiniband.bth.padcnt"])
         at = 12 + headers  # where the payload begins, behind the BTH and what follows it
         self.data = bytes.fromhex(value["udp.payload"])[at:at + self.payload]
         psn = int(value["infiniband.bth.psn"])
@@ -56,7 +55,8 @@ class Packet:
         self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
                       for name, text in value.items() if "eth." in name or "immdt" in name
                       if text}
-        self.carries = ", ".join(self.headers())
+        solicited = ["solicited"] * (value["infiniband.bth.se"] in ("1", "True"))
+        self.carries = ", ".join([*self.headers(), *solicited])
 
     def headers(self):
         """What the headers behind the BTH say, header by header."""

@@ -28,6 +28,11 @@ def pattern(size, seed):
     return bytes(out[:size])
 
 
+def messages(count, size, seed):
+    """Messages one after another, each of its own seed."""
+    return b"".join(pattern(size, seed + i & MASK) for i in range(count))
+
+
 def word_after(iters, seed):
     return (~(seed + iters) & MASK).to_bytes(8, "little")
 

@@ -58,9 +58,14 @@ static enum ibv_wc_status access_peer(struct ibv_qp *qp, const struct ibv_mr *mr
     return wc.status;
 }
 
-static void format_blocks(const struct options *opt, char *out, size_t room) {
-    (void)opt;
-    snprintf(out, room, ",block_size=4096,block_num=1,stride=4096,method=sgl,depth=0,sizes=none");
+static void format_fields(const struct options *opt, char *out, size_t room) {
+    if (strcmp(opt->sample, "08_write_imm") == 0)
+        snprintf(out, room, ",transport=rc");
+    else if (strcmp(opt->sample, "12_ordering") == 0)
+        snprintf(out, room, ",inline=64");
+    else
+        snprintf(out, room,
+                 ",block_size=4096,block_num=1,stride=4096,method=sgl,depth=0,sizes=none");
 }
 
 int main(int argc, char **argv) {
@@ -68,7 +73,8 @@ int main(int argc, char **argv) {
     const char *sample = argv[1], *verb = argv[2], *at = argv[3], *key = argv[5];
     const uint32_t length = (uint32_t)strtoul(argv[4], NULL, 0);
     const int number = atoi(sample);
-    const bool atomic = number == 4, blocks = number >= 5, spoil = strcmp(verb, "spoil") == 0;
+    const bool atomic = number == 4, blocks = number >= 5 && number <= 7,
+               spoil = strcmp(verb, "spoil") == 0;
     const bool lends = number != 2 && number != 7;
     char *buf = guarded_alloc(ROOM), *other = guarded_alloc(ROOM);
     pattern_fill(buf, ROOM, SEED); /* the message, for the servers that are written to */
@@ -77,10 +83,12 @@ int main(int argc, char **argv) {
                           .tcp_port = strtoull(argv[6], NULL, 0),
                           .gid_idx = GID_CHOOSE,
                           .timeout = 10,
-                          .size = atomic ? 8 : 4096,
+                          .size = atomic        ? 8
+                                  : number == 8 ? 1024
+                                                : 4096, /* 08: of 4 */
                           .iters = 1,
                           .seed = number == 1 ? fnv1a(FNV_BASIS, buf, 4096) : SEED,
-                          .format_work = blocks ? format_blocks : NULL};
+                          .format_work = number >= 5 ? format_fields : NULL};
     report_as("rights", "client");
 
     struct rendezvous rv;
@@ -122,11 +130,12 @@ int main(int argc, char **argv) {
     /* What the sample's client does, or its like: this has to work, or that the other fails
      * would mean nothing. */
     if (lends) {
-        enum ibv_wc_status status = access_peer(qp, mr,
-                                                atomic ? IBV_WR_ATOMIC_CMP_AND_SWP
-                                                : number == 3 || number == 6 ? IBV_WR_RDMA_READ
-                                                                             : IBV_WR_RDMA_WRITE,
-                                                peer.addr, peer.rkey, (uint32_t)opt.size);
+        enum ibv_wc_status status =
+            access_peer(qp, mr,
+                        atomic                                       ? IBV_WR_ATOMIC_CMP_AND_SWP
+                        : number == 3 || number == 6 || number == 12 ? IBV_WR_RDMA_READ
+                                                                     : IBV_WR_RDMA_WRITE,
+                        peer.addr, peer.rkey, (uint32_t)opt.size);
         if (status != IBV_WC_SUCCESS)
             die(0, "what is allowed was refused: %s (%d)", ibv_wc_status_str(status), (int)status);
     }
@@ -146,9 +155,9 @@ int main(int argc, char **argv) {
     bool pass = spoil ? status == IBV_WC_SUCCESS
                       : status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
-    /* The server's own check says whether anything has changed. (02 and 07 can't go on: their
-     * receives went down with the queue pair.) */
-    if (lends) {
+    /* The server's own check says whether anything has changed. (02, 07 to 12 can't go on:
+     * their receives went down with the queue pair.) */
+    if (lends && number < 8) {
         rendezvous_sync(&rv, "done");
         const bool both = rendezvous_verdict(&rv, true);
         pass = pass && both == !spoil;

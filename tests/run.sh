@@ -155,7 +155,7 @@ part_sources() { # builds, and what can be seen without running anything
 	for sample in "${samples[@]}"; do
 		step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
 	done
-	for sample in 0[1-4]_*; do
+	for sample in 0[1-4]_* 08_* 12_*; do
 		step "$sample reads in order" reads_in_order "$sample"
 	done
 	step "clang -Werror" build clang clang "-O2 -g"
@@ -185,6 +185,9 @@ part_units() {
 part_pairs() { TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
 part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; }
 part_peers() {
+	for number in 08 12; do
+		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc"
+	done
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
 }
@@ -203,12 +206,11 @@ part_wire() { # two hosts once
 part_programs() { family programs python3 tests/test_programs.py; }
 part_platforms() { family platforms python3 tests/test_bundles.py Bundles.test_platforms; }
 part_faults() {
-	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
 	TESTENV_CLOCK=virtual TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs Rights Memcheck
 }
 part_bad_wire() {
-	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Cut Capture
+	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Unreliable Cut Capture
 	family ladder python3 tests/test_ladder.py
 }
 part_asan() {
@@ -269,6 +271,7 @@ fi
 
 {
 	step "gcc -Werror" build gcc gcc "-O2 -g"
+	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	step "the VM starts" testenv/testenv.sh run true
 	mkdir -p results/wire

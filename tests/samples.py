@@ -16,8 +16,11 @@ PROGRAM = {
     "05_gather_write": "gather_write",
     "06_scatter_read": "scatter_read",
     "07_gssr": "gssr",
+    "08_write_imm": "write_imm",
+    "12_ordering": "ordering",
 }
 SAMPLES = sorted(PROGRAM)
+WITH_BLOCKS = SAMPLES[4:7]  # non-contiguous data
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine

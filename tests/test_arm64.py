@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from places import CACHE, apt_config, copy_project
-from samples import PROGRAM, ROOT, SAMPLES, main
+from samples import PROGRAM, ROOT, SAMPLES, WITH_BLOCKS, main
 
 GUEST = os.path.join(CACHE, "arm64")  # its root file system
 COPY = os.path.join(GUEST, "project")
@@ -83,7 +83,7 @@ class Arm64(unittest.TestCase):
         self.check(SAMPLES, *self.both(f"uname -m; testenv/demo.sh {programs}"))
 
     def test_a_students_layout(self):
-        samples = SAMPLES[4:]
+        samples = WITH_BLOCKS
         self.check(samples, *self.both("uname -m; " + "; ".join(
             f"testenv/pair.sh {sample}/{PROGRAM[sample]} {STUDENT}" for sample in samples)))
 

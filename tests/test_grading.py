@@ -16,7 +16,7 @@ import unittest
 import grading_fuzz
 from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, TEMPLATE, bench_digest, command,
                            layout_line, make_class, section, special, within, write)
-from samples import ROOT, SAMPLES, main
+from samples import ROOT, WITH_BLOCKS, main
 
 sys.path.append(f"{ROOT}/grading")
 import collect  # pylint: disable=wrong-import-position
@@ -135,7 +135,7 @@ class Grading(unittest.TestCase):
                 if lost != ALL:  # the reason stands below a part that it is the reason of
                     why = re.search(r"\n== (\w+) == [^O](?:(?!\n==).)*" + re.escape(reason),
                                     report, re.S)
-                    self.assertIn(why[1], lost if lost != CHOSEN else SAMPLES[4:])
+                    self.assertIn(why[1], lost if lost != CHOSEN else WITH_BLOCKS)
                 self.assertEqual(int(row["score"]),
                                  sum(int(row[part]) for part in ALL), report)
                 right += 1
@@ -224,7 +224,7 @@ class Grading(unittest.TestCase):
         self.grade("FORMAT=gradescope")
         with open(f"{ROOT}/results/results.json", encoding="ascii") as file:
             tests = {test["name"]: test for test in json.load(file)["tests"]}
-        self.assertEqual(set(tests), ALL | {*SAMPLES[4:], "answers"})
+        self.assertEqual(set(tests), ALL | {*WITH_BLOCKS, "answers"})
         self.assertEqual((tests["03_read"]["score"], tests["03_read"]["max_score"]), (0, 6))
         self.assertIn("digest", tests["03_read"]["output"])
         with open(f"{ROOT}/results/grades.csv", encoding="ascii", newline="") as file:

@@ -20,7 +20,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from places import copy_project
-from samples import PROGRAM, ROOT, SAMPLES, main
+from samples import PROGRAM, ROOT, SAMPLES, WITH_BLOCKS, main
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
 KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
@@ -249,7 +249,7 @@ class Starter(unittest.TestCase):
         if is_released("05_gather_write/gather_write.c"):
             self.skipTest("the samples here are starters themselves")
         compiler = Compiler(os.path.join(WORK, "starters"))
-        for number, sample in enumerate(SAMPLES[4:]):
+        for number, sample in enumerate(WITH_BLOCKS):
             with self.subTest(sample=sample):
                 directory, source = self.make(sample[:2], sample)
                 starter = self.read(directory, os.path.basename(source))
@@ -289,7 +289,7 @@ class Starter(unittest.TestCase):
             for name in files:
                 with open(os.path.join(directory, name), encoding="utf-8") as file:
                     held += file.read()
-        for sample in SAMPLES[4:]:
+        for sample in WITH_BLOCKS:
             source = os.path.join(sample, PROGRAM[sample] + ".c")
             with open(os.path.join(tree, source), encoding="utf-8") as file:
                 todo = self.BODY.findall(file.read())

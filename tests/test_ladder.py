@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from pairs import pattern
+from pairs import messages, pattern
 from samples import ROOT, main
 
 sys.path.insert(0, os.path.join(ROOT, "testenv"))
@@ -144,6 +144,32 @@ class Ladder(unittest.TestCase):
         word, = self.requests(found, SERVER, [("SEND Only with Immediate", 0)])
         self.assertEqual(word.carries, "immediate 2")
         self.acknowledged(found, CLIENT, 0)
+
+    def test_08_the_last_packet_of_a_write_carries_the_immediate(self):
+        found = self.read("08_write_imm")  # --size 1500: First and Last
+        sent = self.requests(found, CLIENT, [("RDMA WRITE First", 1024),
+                                             ("RDMA WRITE Last with Immediate", 476)] * 4)
+        self.assertEqual([p.carries for p in sent[1::2]],
+                         ["immediate 0", "immediate 1", "immediate 2", "immediate 3, solicited"])
+        self.assertEqual([p.value["reth.va"] - sent[0].value["reth.va"] for p in sent[::2]],
+                         [0, 1500, 3000, 4500])
+        self.holds(sent, messages(4, 1500, 1))
+        self.acknowledged(found, SERVER, 1, 3, 5, 7)
+
+    def test_12_the_fence_keeps_the_send_behind_the_answer(self):
+        note = pattern(64, 2**64 - 2)
+        for capture, fence in (("12_ordering", True), ("12_ordering-no-fence", False)):
+            found = self.read(capture)
+            asked, *sent = [p for p in found if p.src == CLIENT and not p.answer]
+            self.assertEqual((asked.name, asked.psn), ("RDMA READ Request", 0))
+            self.assertEqual([(p.name, p.payload) for p in sent],
+                             [*split("SEND", 4096), ("SEND Only", 64)])
+            self.assertEqual([p.psn for p in sent], list(range(4, 9)))
+            answer = [p for p in found if p.src == SERVER and "response" in p.name]
+            self.assertEqual(found.index(answer[-1]) < found.index(sent[0]), fence)
+            self.holds(answer, pattern(4096, 1))
+            poison = bytes(byte ^ 0xFF for byte in pattern(4096, 1))
+            self.holds(sent, (pattern(4096, 1) if fence else poison) + note)
 
     def test_make_wire_prints_the_ladder(self):
         ended = subprocess.run(

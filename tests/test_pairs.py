@@ -7,8 +7,8 @@ import re
 import time
 import unittest
 
-from pairs import IN_VM, MASK, PairTest, fnv1a, pattern, ports, word_after
-from samples import SAMPLES, end, main, run, start, wait_for_listener
+from pairs import IN_VM, MASK, PairTest, fnv1a, messages, pattern, ports, word_after
+from samples import SAMPLES, WITH_BLOCKS, end, main, run, start, wait_for_listener
 
 
 def tearDownModule():
@@ -33,6 +33,16 @@ class Defaults(PairTest):
         server, client = self.passes("04_atomic", data=word_after(100, 1))
         self.assertIn("100 x fetch-and-add of 1: 1 -> 101", client.out)
         self.assertIn("the word was 1 and is now 18446744073709551514", server.out)
+
+
+    def test_08_write_imm(self):
+        server, client = self.passes("08_write_imm", data=messages(8, 4096, 1))
+        for side in (server, client):
+            self.assertIn("\n8 messages sent, 8 arrived, 0 missed\n", side.out)
+
+    def test_12_ordering(self):
+        _, client = self.passes("12_ordering", data=pattern(4096, 1) + pattern(64, MASK - 1))
+        self.assertIn("\n3 work requests, 1 completion\n", client.out)
 
 
 class Options(PairTest):
@@ -176,7 +186,7 @@ class Layouts(PairTest):
         self.every_method("07_gssr")
 
     def test_students_layout_and_many_messages(self):
-        for sample in SAMPLES[4:]:
+        for sample in WITH_BLOCKS:
             _, client = self.passes(sample, "--student", "alice", "-n", "5")
             self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ",
                           client.out)
@@ -186,7 +196,7 @@ class Large(PairTest):
     """Memory by the limits: too much for the sanitizers' shadow in the VM."""
 
     def test_largest_that_the_limit_allows(self):
-        for sample, method in itertools.product(SAMPLES[4:], ("sgl", "copy")):
+        for sample, method in itertools.product(WITH_BLOCKS, ("sgl", "copy")):
             with self.subTest(sample=sample, method=method):
                 self.moved(sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "--timeout", "100")
 
@@ -194,7 +204,7 @@ class Large(PairTest):
 class Bench(PairTest):
     def test_bench_verifies_and_reports_every_point(self):
         csv = f"/tmp/bench-{os.getpid()}.csv"
-        for sample in SAMPLES[5:]:  # 05 is measured by test_figures.py
+        for sample in WITH_BLOCKS[1:]:  # 05 is measured by test_figures.py
             _, client = self.passes(sample, "--bench", "--iters", "1", "--sizes", "4K,16K",
                                     "--depth", "4", "--csv", csv, "--timeout", "100")
             lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]

@@ -5,20 +5,22 @@ import os
 import re
 import subprocess
 
-from samples import SAMPLES, SampleTest, main, path, run
+from samples import SAMPLES, WITH_BLOCKS, SampleTest, main, path, run
 
 COMMON = ("d ib-dev", "i ib-port", "g gid-idx", "m mtu", "l sl", "traffic-class", "p port",
           "b bind", "timeout", "v verbose", "h help")
-BLOCKS = ("B block-size", "block-num", "T stride", "S seed", "I student", "x method", "n iters",
-          "k bench", "D depth", "z sizes", "csv")
+BLOCK_OPTIONS = ("B block-size", "block-num", "T stride", "S seed", "I student", "x method", "n iters",
+                 "k bench", "D depth", "z sizes", "csv")
 OWN = {  # the client's alone, with letters where they have one
     "01_hello_write": ("M message",),
     "02_send_recv": ("s size", "n iters", "S seed"),
     "03_read": ("s size", "n iters", "S seed"),
     "04_atomic": ("n iters", "S seed"),
-    "05_gather_write": BLOCKS,
-    "06_scatter_read": BLOCKS,
-    "07_gssr": BLOCKS,
+    "05_gather_write": BLOCK_OPTIONS,
+    "06_scatter_read": BLOCK_OPTIONS,
+    "07_gssr": BLOCK_OPTIONS,
+    "08_write_imm": ("s size", "n iters", "S seed", "transport"),
+    "12_ordering": ("s size", "n iters", "S seed", "inline", "no-fence", "sig-all"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = {"p": "port", "d": "ib-dev", "i": "ib-port", "s": "size", "m": "mtu", "r": "rx-depth",
@@ -120,7 +122,7 @@ class Usage(SampleTest):
             (["-z", "4K"], "need --bench"),
             (["--csv", "x.csv"], "need --bench"),
         ):
-            self.each(args + ["h"], reason, samples=SAMPLES[4:])
+            self.each(args + ["h"], reason, samples=WITH_BLOCKS)
 
     def test_workload_given_to_the_server(self):
         for sample in SAMPLES:

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * 12_ordering - three requests in one post, and three promises about their order: the client READs
+ * the server's data, SENDs it back (fence: not before it is there), and SENDs a note whose buffer
+ * it overwrites at once (inline). One completion tells that all three are done (selective
+ * signalling).
+ *
+ *   gcc -I../common -o ordering ordering.c ../common/[a-z]*.c -libverbs
+ *   ./ordering               in one terminal: the server
+ *   ./ordering 127.0.0.1     in another: the client; the server's address
+ *
+ * The client prints, after the lines of the device (the server: similar lines):
+ *   inline data: asked for 64 bytes, may send ...
+ *   3 work requests, 1 completion
+ *   RESULT sample=12_ordering role=client status=PASS bytes=4160 digest=...
+ *
+ * Rendezvous: work= ends with inline, the bytes of a note. In round i, from 0 to iters - 1, the
+ * server exposes size bytes with the pattern (data.h) of seed + i; its rd_atomic is 1. The note is
+ * the pattern of the complement of seed + i. The digest covers what came back, then the note, of
+ * each round. Barriers: ready before each round (memory and two receives are prepared); done.
+ */
+#include "data.h"
+#include "device.h"
+#include "qp.h"
+#include "rendezvous.h"
+#include "report.h"
+
+enum { MAX_INLINE = 4096, REQUESTS = 3 };
+
+static void format_work(const struct options *opt, char *out, size_t room) {
+    snprintf(out, room, ",inline=%ju", *(const uint64_t *)opt->work);
+}
+
+static const char *parse_work(struct options *opt, const char *text) {
+    const char *number = strncmp(text, ",inline=", 8) == 0 ? text + 8 : "";
+    char again[64]; /* parse_number takes leading zeros and suffixes */
+    const bool good = parse_number(number, 1, MAX_INLINE, opt->work);
+    format_work(opt, again, sizeof(again));
+    return good && strcmp(text, again) == 0 ? NULL : "inline is malformed, or above 4096";
+}
+
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    uint64_t note_size = 64, no_fence = 0, sig_all = 0;
+    struct options opt = {.sample = "12_ordering", .size = 4096, .iters = 1, .seed = 1};
+    opt.work = &note_size, opt.format_work = format_work, opt.parse_work = parse_work;
+    const struct option_row rows[] = {
+        {'s', "size", "BYTES", "bytes to fetch and send back", NUMBER(opt.size, 1, MAX_SIZE)},
+        {'n', "iters", "N", "number of rounds", NUMBER(opt.iters, 1, MAX_ITERS)},
+        {'S', "seed", "N", "seed of the test data", NUMBER(opt.seed, 0, UINT64_MAX)},
+        {0, "inline", "BYTES", "bytes of inline data", NUMBER(note_size, 1, MAX_INLINE)},
+        {0, "no-fence", NULL, "SEND back without a fence", NUMBER(no_fence, 1, 1)},
+        {0, "sig-all", NULL, "signal every request (sq_sig_all)", NUMBER(sig_all, 1, 1)},
+        {0},
+    };
+    parse_options(&opt, rows, argc, argv);
+    const bool client = opt.host != NULL;
+
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. */
+    struct rendezvous rv;
+    struct endpoint peer;
+    struct port port;
+    rendezvous_open(&rv, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    struct ibv_pd *pd = ibv_alloc_pd(ctx);
+    if (!pd) die(errno, "ibv_alloc_pd");
+    struct ibv_cq *cq = ibv_create_cq(ctx, REQUESTS, NULL, NULL, 0);
+    if (!cq) die(errno, "ibv_create_cq");
+
+    /* 3. Memory. data: the server exposes it, the client fetches it there (rights as in 03).
+     * mail: the server's receives, for data and for the note; the client's note. */
+    const uint32_t size = (uint32_t)opt.size, length = (uint32_t)note_size;
+    const uint32_t room = client ? length : size + length;
+    char *data = guarded_alloc(size), *mail = guarded_alloc(room), *note = mail + room - length;
+    struct ibv_mr *data_mr =
+        ibv_reg_mr(pd, data, size, client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
+    if (!data_mr) die(errno, "ibv_reg_mr of %u bytes", size);
+    struct ibv_mr *mail_mr = ibv_reg_mr(pd, mail, room, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
+    if (!mail_mr) die(errno, "ibv_reg_mr of %u bytes", room);
+
+    /* 4. The queue pair. Inline data lies in the send queue itself, so room for it is asked for
+     * here. The call sets init.cap to what there is: as much, or more (ibv_create_qp(3)). */
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC,
+        .send_cq = cq,
+        .recv_cq = cq,
+        .cap = {.max_send_wr = REQUESTS, .max_send_sge = 1, .max_recv_wr = 2, .max_recv_sge = 1},
+        .sq_sig_all = sig_all > 0, /* 0: only what has IBV_SEND_SIGNALED */
+    };
+    if (client) init.cap.max_inline_data = length;
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    if (!qp) die(errno, "ibv_create_qp with %u bytes of inline data", init.cap.max_inline_data);
+    if (client)
+        printf("inline data: asked for %u bytes, may send %u\n", length, init.cap.max_inline_data);
+
+    /* 5. Exchange, as in 03. */
+    struct endpoint mine = {.lid = port.lid, .gid = port.gid, .mtu = port.mtu, .max_sge = 1};
+    mine.qpn = qp->qp_num, mine.psn = random_psn();
+    if (!client) mine.addr = (uintptr_t)data, mine.rkey = data_mr->rkey, mine.len = size;
+    if (!client) mine.rd_atomic = 1;
+    rendezvous_swap(&rv, &mine, &peer);
+
+    /* 6. RESET -> INIT -> RTR -> RTS. */
+    qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
+    qp_to_rtr(qp, &port, &peer, mine.rd_atomic);
+    qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0, ACK_TIMEOUT);
+
+    uint64_t completions = 0, digest = FNV_BASIS;
+    bool pass = true;
+    struct ibv_wc wc;
+    for (uint64_t i = 0; i < opt.iters; i++) {
+        const uint64_t seed = opt.seed + i;
+        (client ? poison_fill : pattern_fill)(data, size, seed);
+        poison_fill(mail, room - length, seed);
+        (client ? pattern_fill : poison_fill)(note, length, ~seed);
+
+        /* 7. The verbs. The SENDs of a connection arrive in the order in which they were posted,
+         * and take the receives in that order. */
+        for (unsigned k = 0; !client && k < 2; k++) {
+            struct ibv_sge sge = {
+                .addr = (uintptr_t)(k == 0 ? mail : note),
+                .length = k == 0 ? size : length,
+                .lkey = mail_mr->lkey,
+            };
+            struct ibv_recv_wr wr = {.wr_id = k, .sg_list = &sge, .num_sge = 1}, *bad_wr;
+            check(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv");
+        }
+        rendezvous_sync(&rv, "ready");
+        if (client) {
+            struct ibv_sge fetched = {(uintptr_t)data, size, data_mr->lkey};
+            struct ibv_sge noted = {(uintptr_t)note, length, mail_mr->lkey};
+            /* READ request and SENDs leave in this order, but the READ's data comes later. The
+             * fence keeps the SEND back until all READs before it have completed. */
+            struct ibv_send_wr wr[REQUESTS] = {
+                {.wr_id = 0,
+                 .next = &wr[1],
+                 .sg_list = &fetched,
+                 .num_sge = 1,
+                 .opcode = IBV_WR_RDMA_READ,
+                 .wr.rdma = {.remote_addr = peer.addr, .rkey = peer.rkey}},
+                {.wr_id = 1,
+                 .next = &wr[2],
+                 .sg_list = &fetched,
+                 .num_sge = 1,
+                 .opcode = IBV_WR_SEND,
+                 .send_flags = no_fence ? 0 : IBV_SEND_FENCE},
+                /* Inline: ibv_post_send copies the note, so its buffer is free again (and the
+                 * lkey is not used). Signalled: it completes after all requests before it. */
+                {.wr_id = 2,
+                 .sg_list = &noted,
+                 .num_sge = 1,
+                 .opcode = IBV_WR_SEND,
+                 .send_flags = IBV_SEND_INLINE | (sig_all ? 0 : IBV_SEND_SIGNALED)},
+            };
+            struct ibv_send_wr *bad_wr;
+            check(ibv_post_send(qp, wr, &bad_wr), "ibv_post_send of the chain");
+            poison_fill(note, length, ~seed);
+        }
+        for (uint64_t k = client && !sig_all ? 2 : 0; k < (client ? REQUESTS : 2); k++) {
+            wait_completion(cq, client ? "the chain" : "the receive", opt.timeout, &wc);
+            if (wc.wr_id != k) die(0, "another request's completion");
+            if (!client && wc.byte_len != (k == 0 ? size : length))
+                die(0, "message %ju has %u bytes", k, wc.byte_len);
+            completions++;
+        }
+
+        /* 8. Verify every byte, on both sides. */
+        if (client) pattern_fill(note, length, ~seed);
+        pass = pattern_right(client ? "data read" : "exposed data", data, size, seed) && pass;
+        pass = (client || pattern_right("data sent back", mail, size, seed)) && pass;
+        pass = pattern_right("note", note, length, ~seed) && pass;
+        digest = fnv1a(fnv1a(digest, client ? data : mail, size), note, length);
+    }
+    rendezvous_sync(&rv, "done");
+    const int more = ibv_poll_cq(cq, 1, &wc);
+    if (more < 0) die(0, "ibv_poll_cq");
+    pass = expect(more == 0, "a completion that nobody asked for") && pass;
+    printf("%ju work requests, %ju completion%s\n", opt.iters * (client ? REQUESTS : 2),
+           completions, completions == 1 ? "" : "s");
+    pass = guards_right("data", data, size) && guards_right("mail", mail, room) && pass;
+    pass = rendezvous_verdict(&rv, pass);
+
+    /* 9. Undo in reverse order. */
+    check(ibv_destroy_qp(qp), "ibv_destroy_qp");
+    check(ibv_dereg_mr(mail_mr), "ibv_dereg_mr");
+    check(ibv_dereg_mr(data_mr), "ibv_dereg_mr");
+    check(ibv_destroy_cq(cq), "ibv_destroy_cq");
+    check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
+    check(ibv_close_device(ctx), "ibv_close_device");
+    guarded_free(mail);
+    guarded_free(data);
+    return report_result(pass, opt.iters * (opt.size + length), digest);
+}
