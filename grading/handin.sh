@@ -26,7 +26,7 @@ pairs() { # ID SEED LAB DIR
 	local sample arguments failed=''
 	echo "ENV clock=${TESTENV_CLOCK:-real} kernel=$(uname -r) machine=$(uname -m)" \
 		"cpus=$(nproc) devices=$(cd /sys/class/infiniband && echo *)"
-	for sample in [0-9][0-9]_*/; do
+	for sample in 0[1-7]_*/; do # the others are not handed in
 		sample=${sample%/}
 		# A starter of a lab that the student didn't choose.
 		! grep -q '(TODO 1)' "$sample"/*.c || [ "${sample%%_*}" = "$3" ] || continue
