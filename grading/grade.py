@@ -123,6 +123,9 @@ def report(h, rubric):
         why = h.row["why"].get(part) or ("" if h.row["points"].get(part) or most == "0" else "not graded")
         lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({h.row['points'].get(part, 0)}/{most})")
         lines += ["     " + line for line in why.splitlines()]
+        if why and h.row["points"].get("builds"):
+            lines.append(f"     again: SEED={h.row['seed']} ONLY={h.row['student']}:{part} make grade-program "
+                         f"LAB={h.row['lab']} DIR=FOLDER")
     lines.append(f"Program: {h.row['score']}/{sum(map(int, h.row['of'].values()))}, SEED={h.row['seed']}" if h.row
                  else "Program: none was graded, so the text counts for nothing in the total")
     return "\n".join(lines)

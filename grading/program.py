@@ -3,7 +3,7 @@
 """Grades programs that students wrote, each a folder of C files that is built like one of 05 to 07
 and takes the same command line. Everything of theirs, compiler runs too, happens in the VM.
     program.py LAB FOLDER  FOLDER (or an archive): one program, or what a class handed in (collect.py)
-    ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program
+    ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program (or ID:copy)
     SEED=17                the layouts of an earlier run, which named it
     ONE=yes                all in FOLDER is one student's
     AGAIN="NAME"           these once more, with the layouts that they had; all: everything

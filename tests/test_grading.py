@@ -274,7 +274,7 @@ class Grading(unittest.TestCase):
 
         def total(rows, *more):
             with open(write_all, "w", encoding="ascii") as file:
-                file.writelines(json.dumps({"digest": digest, "student": TEMPLATE, "seed": "7", "score": 80, "of": {"sgl": "100"},
+                file.writelines(json.dumps({"digest": digest, "student": TEMPLATE, "lab": "05", "seed": "7", "score": 80, "of": {"sgl": "100"},
                                             "points": {"sgl": 80}, "why": {"sgl": "not so"}, "kernel": kernel,
                                             **row}) + "\n" for row in rows)
             ended = command("grading/grade.py", "--programs", write_all, "--csv", f"{self.dir}/x/g.csv",
