@@ -176,7 +176,7 @@ class Layouts(PairTest):
         self.every_method("07_gssr")
 
     def test_students_layout_and_many_messages(self):
-        for sample in SAMPLES[4:]:
+        for sample in SAMPLES[4:7]:
             _, client = self.passes(sample, "--student", "alice", "-n", "5")
             self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ",
                           client.out)
@@ -186,7 +186,7 @@ class Large(PairTest):
     """Memory by the limits: too much for the sanitizers' shadow in the VM."""
 
     def test_largest_that_the_limit_allows(self):
-        for sample, method in itertools.product(SAMPLES[4:], ("sgl", "copy")):
+        for sample, method in itertools.product(SAMPLES[4:7], ("sgl", "copy")):
             with self.subTest(sample=sample, method=method):
                 self.moved(sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "--timeout", "100")
 
@@ -194,7 +194,7 @@ class Large(PairTest):
 class Bench(PairTest):
     def test_bench_verifies_and_reports_every_point(self):
         csv = f"/tmp/bench-{os.getpid()}.csv"
-        for sample in SAMPLES[5:]:  # 05 is measured by test_figures.py
+        for sample in SAMPLES[5:7]:  # 05 is measured by test_figures.py
             _, client = self.passes(sample, "--bench", "--iters", "1", "--sizes", "4K,16K",
                                     "--depth", "4", "--csv", csv, "--timeout", "100")
             lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]
