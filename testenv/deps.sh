@@ -19,6 +19,7 @@ build gcc                              gcc               gcc                  gc
 build make                             make              make                 make             make
 build /usr/include/stdio.h             libc6-dev         glibc-devel          glibc-devel      glibc
 build /usr/include/infiniband/verbs.h  libibverbs-dev    rdma-core-devel      rdma-core-devel  rdma-core
+build /usr/include/rdma/rdma_cma.h     librdmacm-dev     rdma-core-devel      rdma-core-devel  rdma-core
 build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
 build python3                          python3           python3              python3          python
 build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
