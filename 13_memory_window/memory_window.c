@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
 
     /* The client has kept the rkey. It must be refused; both QPs are in state ERR then. */
     if (client) {
-        poison_fill(part, size, opt.seed);
+        pattern_fill(part, size, ~opt.seed);
         write.next = NULL, write.send_flags = IBV_SEND_SIGNALED;
         check(ibv_post_send(qp, &write, &bad_wr), "ibv_post_send of the last WRITE");
         const double deadline = now() + (double)opt.timeout;
