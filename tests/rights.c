@@ -15,6 +15,7 @@
  * refused, and the server found its memory right; or it spoilt the memory, and the server said
  * so.
  */
+#define _DEFAULT_SOURCE
 #include "blocks.h"
 #include "data.h"
 #include "device.h"
@@ -22,6 +23,7 @@
 #include "rendezvous.h"
 #include "report.h"
 
+#include <endian.h>
 #include <sched.h>
 
 enum { SEED = 1, ROOM = 8192 };
@@ -58,6 +60,11 @@ static enum ibv_wc_status access_peer(struct ibv_qp *qp, const struct ibv_mr *mr
     return wc.status;
 }
 
+static void format_window(const struct options *opt, char *out, size_t room) {
+    (void)opt;
+    snprintf(out, room, ",withdraw=3");
+}
+
 static void format_blocks(const struct options *opt, char *out, size_t room) {
     (void)opt;
     snprintf(out, room, ",block_size=4096,block_num=1,stride=4096,method=sgl,depth=0,sizes=none");
@@ -68,7 +75,8 @@ int main(int argc, char **argv) {
     const char *sample = argv[1], *verb = argv[2], *at = argv[3], *key = argv[5];
     const uint32_t length = (uint32_t)strtoul(argv[4], NULL, 0);
     const int number = atoi(sample);
-    const bool atomic = number == 4, blocks = number >= 5, spoil = strcmp(verb, "spoil") == 0;
+    const bool atomic = number == 4, blocks = number >= 5 && number <= 7,
+               spoil = strcmp(verb, "spoil") == 0;
     const bool lends = number != 2 && number != 7;
     char *buf = guarded_alloc(ROOM), *other = guarded_alloc(ROOM);
     pattern_fill(buf, ROOM, SEED); /* the message, for the servers that are written to */
@@ -80,7 +88,9 @@ int main(int argc, char **argv) {
                           .size = atomic ? 8 : 4096,
                           .iters = 1,
                           .seed = number == 1 ? fnv1a(FNV_BASIS, buf, 4096) : SEED,
-                          .format_work = blocks ? format_blocks : NULL};
+                          .format_work = blocks         ? format_blocks
+                                         : number == 13 ? format_window
+                                                        : NULL};
     report_as("rights", "client");
 
     struct rendezvous rv;
@@ -97,6 +107,8 @@ int main(int argc, char **argv) {
     if (!dead) die(errno, "device, PD, CQ or memory region");
     const uint32_t dead_key = dead->rkey;
     check(ibv_dereg_mr(dead), "ibv_dereg_mr");
+    struct ibv_mr *own = ibv_reg_mr(pd, other, ROOM, IBV_ACCESS_LOCAL_WRITE);
+    if (!own) die(errno, "ibv_reg_mr");
     struct ibv_qp_init_attr init = {
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
@@ -116,7 +128,17 @@ int main(int argc, char **argv) {
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 1, ACK_TIMEOUT);
+    struct ibv_sge loan = {.addr = (uintptr_t)other, .length = 16, .lkey = own->lkey};
+    struct ibv_recv_wr recv_wr = {.sg_list = &loan, .num_sge = 1}, *bad_recv_wr;
+    struct ibv_wc wc;
+    if (number == 13) check(ibv_post_recv(qp, &recv_wr, &bad_recv_wr), "ibv_post_recv");
     rendezvous_sync(&rv, "ready");
+    if (number == 13) { /* it lends by a SEND, and only now */
+        wait_completion(cq, "the loan", opt.timeout, &wc);
+        peer.rkey = (uint32_t)be64toh(((uint64_t *)(void *)other)[0]);
+        peer.addr = be64toh(((uint64_t *)(void *)other)[1]);
+        printf("lent 0x%jx 0x%x\n", peer.addr, peer.rkey);
+    }
     if (lends && blocks) rendezvous_sync(&rv, "prepared");
 
     /* What the sample's client does, or its like: this has to work, or that the other fails
@@ -146,14 +168,15 @@ int main(int argc, char **argv) {
     bool pass = spoil ? status == IBV_WC_SUCCESS
                       : status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
-    /* The server's own check says whether anything has changed. (02 and 07 can't go on: their
-     * receives went down with the queue pair.) */
-    if (lends) {
+    /* The server's own check says whether anything has changed. (02, 07 and 13 can't go on:
+     * their receives went down with the queue pair.) */
+    if (lends && number != 13) {
         rendezvous_sync(&rv, "done");
         const bool both = rendezvous_verdict(&rv, true);
         pass = pass && both == !spoil;
     }
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");
+    check(ibv_dereg_mr(own), "ibv_dereg_mr");
     check(ibv_dereg_mr(mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");

@@ -43,8 +43,9 @@ def reasons(sample, step, victim, sent):
     lines = [line]
     said = []
     if step in ("verb", "during"):
-        lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved", "sync done"]
-        if sample in ("02_send_recv", "07_gssr"):  # it waits for a message of the victim's
+        lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved", "sync done",
+                                                         "sync withdrawn"]
+        if sample in ("02_send_recv", "07_gssr", "13_memory_window"):  # it waits for a message of the victim's
             said.append(fr"no completion of [\w ,-]+ in {TIMEOUT} s")
     # A server that only lends its memory says "done" while the client's requests are under way.
     early = (step, victim) == ("done", "server") and sample != "02_send_recv"

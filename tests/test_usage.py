@@ -19,6 +19,7 @@ OWN = {  # the client's alone, with letters where they have one
     "05_gather_write": BLOCKS,
     "06_scatter_read": BLOCKS,
     "07_gssr": BLOCKS,
+    "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = {"p": "port", "d": "ib-dev", "i": "ib-port", "s": "size", "m": "mtu", "r": "rx-depth",

@@ -34,6 +34,8 @@ CAPTURES = {
     "05_gather_write-each": ("05_gather_write", *LAYOUT, "--method", "each"),
     "06_scatter_read": ("06_scatter_read", *LAYOUT),
     "07_gssr": ("07_gssr", *LAYOUT),
+    "11_rdma_cm": ("11_rdma_cm",),
+    "13_memory_window": ("13_memory_window", "-n", "1", "-s", "100"),
 }
 
 
@@ -41,7 +43,8 @@ def many(times):
     workload = {"01_hello_write": ("--message", "long " * 400),
                 "02_send_recv": ("-n", str(times), "-s", "2000"),
                 "03_read": ("-n", str(times), "-s", "2000"),
-                "04_atomic": ("-n", str(times))}
+                "04_atomic": ("-n", str(times)),
+                "13_memory_window": ("-n", str(times), "-s", "2000")}
     return workload | {sample: ("-n", str(times), *BLOCKS) for sample in SAMPLES[4:7]}
 
 
