@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
     const size_t size = be64toh(client ? mine.number[0] : peer.number[0]);
     const uint64_t digest = be64toh(client ? mine.number[1] : peer.number[1]);
     char *text = guarded_alloc(2 * size + 2), *back = text + size, *verdict = back + size;
-    poison_fill(text, 2 * size, 0);
+    poison_fill(text, 2 * size + 2, 0);
     if (client) memcpy(text, message, size);
     const unsigned lent = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     struct ibv_mr *mr = ibv_reg_mr(id->pd, text, size, client ? 0 : lent);

@@ -39,6 +39,7 @@ wire  tcpdump                          tcpdump           tcpdump              tc
 wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
 wire  tc                               iproute2          iproute-tc           iproute2         iproute2
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
+test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 test  clang                            clang             clang                clang            clang
 test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*  libclang-rt-dev  compiler-rt  clang  compiler-rt
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang

@@ -145,6 +145,31 @@ class Ladder(unittest.TestCase):
         self.assertEqual(word.carries, "immediate 2")
         self.acknowledged(found, CLIENT, 0)
 
+    def rungs(self, sample):
+        return [(p.src == CLIENT, p.name, p.psn) for p in self.read(sample)]
+
+    def test_11_the_connection_managers_datagrams_around_the_verbs(self):
+        found = self.rungs("11_rdma_cm")
+        self.assertEqual(found[:4], [
+            (True, "CM ConnectRequest", 0), (False, "CM ConnectReply", 0),
+            (True, "CM ReadyToUse", 1), (True, "RDMA WRITE Only", 0)])
+        self.assertEqual([(right, name) for right, name, _ in found if "SEND" in name or "READ" in name],
+                         [(True, "RDMA READ Request"), (False, "RDMA READ response Only"),
+                          (True, "SEND Only"), (False, "SEND Only")])
+        self.assertEqual([rung[:2] for rung in found[-2:]],
+                         [(True, "CM DisconnectRequest"), (False, "CM DisconnectReply")])
+
+    def test_13_a_loan_its_end_and_the_refusal(self):
+        found = self.read("13_memory_window")
+        lent, *rest = [p for p in found if not p.name == "Acknowledge"]
+        self.assertEqual([(p.src, p.name, p.payload) for p in (lent, *rest)],
+                         [(SERVER, "SEND Only", 16), (CLIENT, "RDMA WRITE Only", 100),
+                          (CLIENT, "SEND Only with Invalidate", 0), (CLIENT, "RDMA WRITE Only", 100)])
+        rkey = int.from_bytes(lent.data[:8], "big")
+        self.assertEqual([p.value["reth.r_key"] for p in (rest[0], rest[2])], [rkey, rkey])
+        self.assertEqual(rest[1].carries, f"IETH rkey 0x{rkey:x}")
+        self.assertEqual(found[-1].carries, "AETH NAK (remote access error) msn 2")
+
     def test_make_wire_prints_the_ladder(self):
         ended = subprocess.run(
             [os.path.join(ROOT, "testenv", "ladder.py"),
