@@ -41,6 +41,12 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
+bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time)
+	@testenv/deps.sh vm
+	@mkdir -p build
+	@gcc -O2 -Wall -Icommon -o build/window bench/window.c common/*.c -libverbs
+	@$(CLOCK) testenv/testenv.sh run build/window
+
 # The sample that LAB=03 names: 03_read/read.
 lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
 
@@ -51,7 +57,7 @@ wire: ## run a sample between two hosts and show its packets (LAB=03, ARGS="--si
 	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
 	@cd $(dir $(lab)) && TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
 		../results/wire/$(notdir $(lab)).pcap ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS)
-	@testenv/ladder.py results/wire/$(notdir $(lab)).pcap
+	@witness/ladder.py results/wire/$(notdir $(lab)).pcap
 	@echo "all of it: wireshark results/wire/$(notdir $(lab)).pcap"
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
@@ -108,4 +114,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers bench-window bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Builds one sample from its own C file, common/ and, for 05 to 07, blocks/. A sample's
-# Makefile sets SAMPLE, the name of that file without .c, and BLOCKS, and includes this file.
+# Makefile sets SAMPLE, the name of that file without .c, BLOCKS and LIBS (-lrdmacm), and includes it.
 # The objects of common/ and blocks/ are in build/objects, for all samples.
 #
 #   make          build it
@@ -25,7 +25,7 @@ vpath %.c $(DIRS)
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile
 	@test -w $(@D) || { echo "read-only here: build outside the VM" >&2; exit 1; }
-	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) -libverbs
+	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) $(LIBS) -libverbs
 
 # By another name first: another make may be doing the same.
 $(OBJECTS)/%.o: %.c $(HEADERS)

@@ -19,6 +19,7 @@ build gcc                              gcc               gcc                  gc
 build make                             make              make                 make             make
 build /usr/include/stdio.h             libc6-dev         glibc-devel          glibc-devel      glibc
 build /usr/include/infiniband/verbs.h  libibverbs-dev    rdma-core-devel      rdma-core-devel  rdma-core
+build /usr/include/rdma/rdma_cma.h     librdmacm-dev     rdma-core-devel      rdma-core-devel  rdma-core
 build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
 build python3                          python3           python3              python3          python
 build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
@@ -38,6 +39,7 @@ wire  tcpdump                          tcpdump           tcpdump              tc
 wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
 wire  tc                               iproute2          iproute-tc           iproute2         iproute2
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
+test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 test  clang                            clang             clang                clang            clang
 test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*  libclang-rt-dev  compiler-rt  clang  compiler-rt
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang

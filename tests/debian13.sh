@@ -11,14 +11,15 @@ debian=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}/deb
 libs=$debian/usr/lib/x86_64-linux-gnu
 
 fetch() {
-	[ ! -e "$debian" ] || return 0
+	[ ! -e "$debian/usr/include/rdma/rdma_cma.h" ] || return 0
 	mkdir -p "${debian%/*}" # a fresh clone has none
 	rm -rf "$debian.new"
 	# extract: no maintainer's script runs, so this needs no root and changes nothing here
 	mmdebstrap --quiet --mode=chrootless --variant=extract \
-		--include=libc6-dev,libibverbs-dev,ibverbs-providers trixie "$debian.new" || return
+		--include=libc6-dev,libibverbs-dev,librdmacm-dev,ibverbs-providers trixie "$debian.new" || return
 	ln -s usr/lib usr/lib64 "$debian.new"
 	mkdir -p "$debian.new"/{proc,sys,dev,programs}
+	rm -rf "$debian"
 	mv "$debian.new" "$debian"
 }
 

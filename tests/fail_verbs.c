@@ -182,6 +182,18 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
     return n;
 }
 
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type) {
+    return fails("ibv_alloc_mw", SITE) ? NULL : real_ops.alloc_mw(pd, type);
+}
+
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind) {
+    return fails("ibv_bind_mw", SITE) ? errno : real_ops.bind_mw(qp, mw, bind);
+}
+
+static int dealloc_mw(struct ibv_mw *mw) {
+    return fails("ibv_dealloc_mw", SITE) ? errno : real_ops.dealloc_mw(mw);
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device) {
     struct ibv_context *(*real)(struct ibv_device *);
 
@@ -194,6 +206,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     context->ops.post_recv = post_recv;
     context->ops.poll_cq = poll_cq;
     context->ops.req_notify_cq = req_notify_cq;
+    context->ops.alloc_mw = alloc_mw;
+    context->ops.bind_mw = bind_mw;
+    context->ops.dealloc_mw = dealloc_mw;
     struct verbs_context *extended = verbs_get_ctx(context);
     real_query_port = extended->query_port;
     extended->query_port = query_port;

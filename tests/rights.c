@@ -15,6 +15,7 @@
  * refused, and the server found its memory right; or it spoilt the memory, and the server said
  * so.
  */
+#define _DEFAULT_SOURCE
 #include "blocks.h"
 #include "data.h"
 #include "device.h"
@@ -22,6 +23,7 @@
 #include "rendezvous.h"
 #include "report.h"
 
+#include <endian.h>
 #include <sched.h>
 
 enum { SEED = 1, ROOM = 8192 };
@@ -63,6 +65,8 @@ static void format_fields(const struct options *opt, char *out, size_t room) {
         snprintf(out, room, ",transport=rc");
     else if (strcmp(opt->sample, "12_ordering") == 0)
         snprintf(out, room, ",inline=64");
+    else if (strcmp(opt->sample, "13_memory_window") == 0)
+        snprintf(out, room, ",withdraw=3");
     else
         snprintf(out, room,
                  ",block_size=4096,block_num=1,stride=4096,method=sgl,depth=0,sizes=none");
@@ -105,6 +109,8 @@ int main(int argc, char **argv) {
     if (!dead) die(errno, "device, PD, CQ or memory region");
     const uint32_t dead_key = dead->rkey;
     check(ibv_dereg_mr(dead), "ibv_dereg_mr");
+    struct ibv_mr *own = ibv_reg_mr(pd, other, ROOM, IBV_ACCESS_LOCAL_WRITE);
+    if (!own) die(errno, "ibv_reg_mr");
     struct ibv_qp_init_attr init = {
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
@@ -124,7 +130,17 @@ int main(int argc, char **argv) {
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 1, ACK_TIMEOUT);
+    struct ibv_sge loan = {.addr = (uintptr_t)other, .length = 16, .lkey = own->lkey};
+    struct ibv_recv_wr recv_wr = {.sg_list = &loan, .num_sge = 1}, *bad_recv_wr;
+    struct ibv_wc wc;
+    if (number == 13) check(ibv_post_recv(qp, &recv_wr, &bad_recv_wr), "ibv_post_recv");
     rendezvous_sync(&rv, "ready");
+    if (number == 13) { /* it lends by a SEND, and only now */
+        wait_completion(cq, "the loan", opt.timeout, &wc);
+        peer.rkey = (uint32_t)be64toh(((uint64_t *)(void *)other)[0]);
+        peer.addr = be64toh(((uint64_t *)(void *)other)[1]);
+        printf("lent 0x%jx 0x%x\n", peer.addr, peer.rkey);
+    }
     if (lends && blocks) rendezvous_sync(&rv, "prepared");
 
     /* What the sample's client does, or its like: this has to work, or that the other fails
@@ -155,7 +171,7 @@ int main(int argc, char **argv) {
     bool pass = spoil ? status == IBV_WC_SUCCESS
                       : status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
-    /* The server's own check says whether anything has changed. (02, 07 to 12 can't go on:
+    /* The server's own check says whether anything has changed. (02, 07 to 13 can't go on:
      * their receives went down with the queue pair.) */
     if (lends && number < 8) {
         rendezvous_sync(&rv, "done");
@@ -163,6 +179,7 @@ int main(int argc, char **argv) {
         pass = pass && both == !spoil;
     }
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");
+    check(ibv_dereg_mr(own), "ibv_dereg_mr");
     check(ibv_dereg_mr(mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");

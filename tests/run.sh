@@ -191,6 +191,10 @@ part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
 }
+part_more() { # what 11 and 13 have of their own
+	TESTENV_CLOCK=virtual TESTS=tests/test_rdma_cm.py family rdma_cm pairs "$out/gcc"
+	TESTENV_CLOCK=virtual TESTS=tests/test_memory_window.py family memory_window pairs "$out/gcc"
+}
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_grading() {
 	family collect python3 tests/test_collect.py
@@ -248,7 +252,7 @@ part_newest() { # Debian unstable's kernel
 }
 
 # The longest first, and early what mostly waits.
-quick=(handout layouts pairs peers sources units wire grading)
+quick=(handout layouts pairs peers more sources units wire grading)
 rest=(programs platforms faults bad_wire asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor)
 case $tier in

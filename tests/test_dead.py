@@ -46,9 +46,12 @@ def reasons(sample, step, victim, sent):
         lines = ["sync done"] if sample < "05" else ["sync prepared", "sync moved", "sync done"]
         if sample == "08_write_imm":
             lines = ["sync arrived=15", "sync ready", "sync done"]
+        if sample == "13_memory_window":
+            lines.append("sync withdrawn")
         if sample == "12_ordering":
             lines = ["sync ready", "sync done"]
-        if sample in ("02_send_recv", "07_gssr", "08_write_imm", "12_ordering"):  # it waits for a message of the victim's
+        if sample in ("02_send_recv", "07_gssr", "08_write_imm", "12_ordering",
+                      "13_memory_window"):  # it waits for a message of the victim's
             said.append(fr"no completion of [\w ,-]+ in {TIMEOUT} s")
     # A server that only lends its memory says "done" while the client's requests are under way.
     early = (step, victim) == ("done", "server") and sample != "02_send_recv"

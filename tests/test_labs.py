@@ -150,9 +150,10 @@ def tearDownModule():
     print("ok" if done else "not ok", "- __main__:", done or "nothing ran", flush=True)
 
 
-def pair(program, port, args=""):
+def pair(program, port, args="", server_args=""):
     """The two scripts of a pair."""
-    return [f"{program} -p {port}", f"{program} -p {port} {args} 127.0.0.1"]
+    host = "10.0.0.1" if program.endswith("rdma_cm") else "127.0.0.1"
+    return [f"{program} -p {port} {server_args}", f"{program} -p {port} {args} {host}"]
 
 
 class Compiler:
@@ -171,7 +172,8 @@ class Compiler:
     def compile(self, source, program):
         """What gcc says; nothing if all is well."""
         return subprocess.run(
-            ["gcc", *self.flags, "-o", program, source, *self.objects, "-libverbs"],
+            ["gcc", *self.flags, "-o", program, source, *self.objects, "-lrdmacm",
+             "-libverbs"],
             cwd=self.directory, capture_output=True, text=True, check=False).stderr
 
 
@@ -206,7 +208,8 @@ class BreakIt(unittest.TestCase):
         with ThreadPoolExecutor() as pool:
             built = list(pool.map(
                 lambda name, head: self.build(compiler, name, head["sample"]), names, heads))
-        jobs = [pair(program, 21000 + i, head.get("client's arguments", ""))
+        jobs = [pair(program, 21000 + i, head.get("client's arguments", ""),
+                     head.get("server's arguments", ""))
                 for i, ((_, program), head) in enumerate(zip(built, heads))]
         answers = vm.ask(jobs, at_a_time=4)
         # The handout's item about a patch goes as far as the next one or a blank line.

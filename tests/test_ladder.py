@@ -11,7 +11,7 @@ import unittest
 from pairs import messages, pattern
 from samples import ROOT, main
 
-sys.path.insert(0, os.path.join(ROOT, "testenv"))
+sys.path.insert(0, os.path.join(ROOT, "witness"))
 from ladder import packets  # noqa: E402
 
 CLIENT, SERVER = "10.0.1.2", "10.0.1.1"
@@ -171,9 +171,34 @@ class Ladder(unittest.TestCase):
             poison = bytes(byte ^ 0xFF for byte in pattern(4096, 1))
             self.holds(sent, (pattern(4096, 1) if fence else poison) + note)
 
+    def rungs(self, sample):
+        return [(p.src == CLIENT, p.name, p.psn) for p in self.read(sample)]
+
+    def test_11_the_connection_managers_datagrams_around_the_verbs(self):
+        found = self.rungs("11_rdma_cm")
+        self.assertEqual(found[:4], [
+            (True, "CM ConnectRequest", 0), (False, "CM ConnectReply", 0),
+            (True, "CM ReadyToUse", 1), (True, "RDMA WRITE Only", 0)])
+        self.assertEqual([(right, name) for right, name, _ in found if "SEND" in name or "READ" in name],
+                         [(True, "RDMA READ Request"), (False, "RDMA READ response Only"),
+                          (True, "SEND Only"), (False, "SEND Only")])
+        self.assertEqual([rung[:2] for rung in found[-2:]],
+                         [(True, "CM DisconnectRequest"), (False, "CM DisconnectReply")])
+
+    def test_13_a_loan_its_end_and_the_refusal(self):
+        found = self.read("13_memory_window")
+        lent, *rest = [p for p in found if not p.name == "Acknowledge"]
+        self.assertEqual([(p.src, p.name, p.payload) for p in (lent, *rest)],
+                         [(SERVER, "SEND Only", 16), (CLIENT, "RDMA WRITE Only", 100),
+                          (CLIENT, "SEND Only with Invalidate", 0), (CLIENT, "RDMA WRITE Only", 100)])
+        rkey = int.from_bytes(lent.data[:8], "big")
+        self.assertEqual([p.value["reth.r_key"] for p in (rest[0], rest[2])], [rkey, rkey])
+        self.assertEqual(rest[1].carries, f"IETH rkey 0x{rkey:x}")
+        self.assertEqual(found[-1].carries, "AETH NAK (remote access error) msn 2")
+
     def test_make_wire_prints_the_ladder(self):
         ended = subprocess.run(
-            [os.path.join(ROOT, "testenv", "ladder.py"),
+            [os.path.join(ROOT, "witness", "ladder.py"),
              os.path.join(ROOT, "results", "wire", "03_read.pcap")],
             capture_output=True, text=True, check=True)
         self.assertRegex(ended.stdout, r"(?s)client 10\.0\.1\.2 .* server 10\.0\.1\.1\n.*"

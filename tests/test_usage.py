@@ -21,6 +21,7 @@ OWN = {  # the client's alone, with letters where they have one
     "07_gssr": BLOCK_OPTIONS,
     "08_write_imm": ("s size", "n iters", "S seed", "transport"),
     "12_ordering": ("s size", "n iters", "S seed", "inline", "no-fence", "sig-all"),
+    "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = {"p": "port", "d": "ib-dev", "i": "ib-port", "s": "size", "m": "mtu", "r": "rx-depth",

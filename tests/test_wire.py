@@ -38,6 +38,8 @@ CAPTURES = {
     "08_write_imm": ("08_write_imm", "--size", "1500", "--iters", "1"),
     "12_ordering": ("12_ordering",),
     "12_ordering-no-fence": ("12_ordering", "--no-fence"),  # fails, as it should
+    "11_rdma_cm": ("11_rdma_cm",),
+    "13_memory_window": ("13_memory_window", "-n", "1", "-s", "100"),
 }
 
 
@@ -47,7 +49,8 @@ def many(times):
                 "03_read": ("-n", str(times), "-s", "2000"),
                 "04_atomic": ("-n", str(times)),
                 "08_write_imm": ("-n", str(times), "-s", "500"),
-                "12_ordering": ("-n", str(times), "-s", "500")}
+                "12_ordering": ("-n", str(times), "-s", "500"),
+                "13_memory_window": ("-n", str(times), "-s", "2000")}
     return workload | {sample: ("-n", str(times), *FEW_PACKETS) for sample in WITH_BLOCKS}
 
 

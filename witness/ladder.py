@@ -19,7 +19,7 @@ FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband
           "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
           "infiniband.atomicacketh.origremdt", "infiniband.immdt", "udp.payload")
 # The opcodes of RC by number (those of UC are 32 more), and the bytes of headers behind the BTH.
-RETH, AETH, IMM, ATOMIC, ORIG = 16, 4, 4, 28, 8
+RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
 OPCODES = {
     0: ("SEND First", 0), 1: ("SEND Middle", 0), 2: ("SEND Last", 0),
     3: ("SEND Last with Immediate", IMM), 4: ("SEND Only", 0),
@@ -31,7 +31,12 @@ OPCODES = {
     15: ("RDMA READ response Last", AETH), 16: ("RDMA READ response Only", AETH),
     17: ("Acknowledge", AETH), 18: ("ATOMIC Acknowledge", AETH + ORIG),
     19: ("CmpSwap", ATOMIC), 20: ("FetchAdd", ATOMIC),
+    22: ("SEND Last with Invalidate", IETH), 23: ("SEND Only with Invalidate", IETH),
+    100: ("UD SEND Only", DETH),
 }
+CM = {16: "ConnectRequest", 18: "ConnectReject", 19: "ConnectReply", 20: "ReadyToUse",
+      21: "DisconnectRequest", 22: "DisconnectReply"}  # attributes of the CM's datagrams
+NAKS = ("PSN sequence error", "invalid request", "remote access error", "remote operational error")
 ANSWERS = range(13, 19)  # they repeat the PSN of what they answer
 
 
@@ -43,14 +48,17 @@ class Packet:
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
         self.src = value["ip.src"]
-        self.name, headers = OPCODES[opcode % 32]
-        self.answer = opcode % 32 in ANSWERS
+        self.name, headers = OPCODES.get(opcode) or OPCODES[opcode % 32]
+        self.answer = opcode in ANSWERS
         # UDP header 8, BTH 12, ICRC 4
         self.payload = int(value["udp.length"]) - 24 - headers - int(value["infiniband.bth.padcnt"])
         at = 12 + headers  # where the payload begins, behind the BTH and what follows it
-        self.data = bytes.fromhex(value["udp.payload"])[at:at + self.payload]
+        self.raw = bytes.fromhex(value["udp.payload"])
+        self.data = self.raw[at:at + self.payload]
+        if opcode == 100 and self.data[1] == 7:  # management class: communication manager
+            self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
-        requester = value["ip.dst"] if self.answer else self.src
+        requester = value["ip.dst"] if self.answer else self.src, opcode == 100
         self.psn = (psn - first_psns.setdefault(requester, psn)) % (1 << 24)
         self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
                       for name, text in value.items() if "eth." in name or "immdt" in name
@@ -70,9 +78,12 @@ class Packet:
                       f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"))
         if "aeth.syndrome" in value:
             kind = ("ACK", "RNR NAK", "reserved", "NAK")[value["aeth.syndrome"] >> 5 & 3]
+            kind += f" ({NAKS[value['aeth.syndrome'] & 3]})" if kind == "NAK" else ""
             yield f"AETH {kind} msn {value['aeth.msn']}"
         if "atomicacketh.origremdt" in value:
             yield f"was {value['atomicacketh.origremdt']}"
+        if "Invalidate" in self.name:
+            yield f"IETH rkey 0x{self.raw[12:16].hex().lstrip('0')}"
         if "immdt" in value:
             yield f"immediate {value['immdt']}"
 
