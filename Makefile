@@ -51,14 +51,14 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
 
 wire: LAB ?= 01
-wire: ## run a sample between two hosts and show its packets (LAB=03, ARGS="--size 1K")
+wire: pcap = results/wire/$(notdir $(lab)).pcap
+wire: ## run a sample between two hosts and show its packets, also if it fails (LAB=03, ARGS="--size 1K")
 	@testenv/deps.sh build vm wire
 	@mkdir -p results/wire
 	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
-	@cd $(dir $(lab)) && TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
-		../results/wire/$(notdir $(lab)).pcap ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS)
-	@witness/ladder.py results/wire/$(notdir $(lab)).pcap
-	@echo "all of it: wireshark results/wire/$(notdir $(lab)).pcap"
+	@rm -f $(pcap); cd $(dir $(lab)) && { TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
+		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
+		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
