@@ -150,7 +150,7 @@ def look_into(submission, folder, lab, scratch):
     """Finds text and program in a folder; the archives in it, and those in them, count as folders."""
     files = list(files_of(folder))
     for n, path in enumerate(archives := [f for f in files if ARCHIVE.search(f)]):
-        into = os.path.join(scratch, f"{n}")
+        into = os.path.join(scratch, f"{n:03}")
         os.makedirs(into)
         submission.refused = submission.refused or unpack(path, into)
         files += (inside := list(files_of(into)))
@@ -158,7 +158,9 @@ def look_into(submission, folder, lab, scratch):
     if len(files) > 4 * MOST_FILES:
         submission.refused = f"it holds more than {4 * MOST_FILES} files"
         return
-    texts = sorted((f for f in files if is_text(f)), key=os.path.getmtime)
+    texts = [f for f in files if is_text(f)]
+    if "side" not in os.path.basename(folder):
+        texts.sort(key=os.path.getmtime)
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:
@@ -168,7 +170,11 @@ def look_into(submission, folder, lab, scratch):
     submission.student, submission.lab = said(submission.text) if texts else ("", "")
     mains = b"".join(begins(f, MOST_BYTES) for f in files if has_main(f)).decode("latin-1")
     submission.lab = submission.lab or (re.findall('"(0[567])_[a-z]+_?[a-z]*"', mains) or [lab])[0]
-    submission.program = program_in(files, submission.lab, submission.remarks)
+    # The program that came with the text, in the same archive, before any other.
+    home = next((at for n in range(len(archives)) if (submission.text or "").startswith(
+        (at := os.path.join(scratch, f"{n:03}")) + "/")), folder)
+    submission.program = program_in([f for f in files if f.startswith(home + "/")], submission.lab, submission.remarks) \
+        or program_in(files, submission.lab, submission.remarks)
     unread = [os.path.basename(f) for f in files if re.search(r"(?i)\.(docx?|odt|pdf|pages|rar|7z)$", f)]
     submission.remarks += [f"not read: {name}" for name in unread[:3]]
     mine = [f for f in files if f == submission.text
@@ -208,8 +214,8 @@ def entries(folder, names, scratch):
         os.makedirs(place)
         for i, (own, name) in enumerate(files):
             path, to = os.path.join(folder, name), os.path.join(place, own or "x")
-            if os.path.exists(to):  # handed in twice
-                to = os.path.join(place, str(i), own or "x")
+            if os.path.exists(to) or ARCHIVE.search(name):  # maybe handed in twice: in the platform's order
+                to = os.path.join(place, f"{i:03}", own or "x")
                 os.makedirs(os.path.dirname(to))
             if really_folder(path):
                 shutil.copytree(path, to, symlinks=True, ignore=lambda at, inside: [

@@ -68,8 +68,12 @@ def fingerprint(h, part):
 
 
 def compare(hs):
-    """Finds what two files have in common. If one student's transcript doesn't fit the ID, the
-    other is its owner; if both fit, somebody has edited, and who can't be seen here."""
+    """Finds what two files have in common. If one student's transcript doesn't fit the ID, or its figures
+    aren't those of the program, the other is its owner; if both fit, somebody has edited, and who can't
+    be seen here."""
+    def odd(h, part):
+        return part in h.reasons or "measured" in h.reasons
+
     files, runs = {}, {}
     for h in (h for h in hs if not h.refused):
         files.setdefault(h.student, []).append(h)
@@ -82,7 +86,7 @@ def compare(hs):
             a.counts = a is group[-1]
     for (part, found), group in runs.items():
         for a, b in ((a, b) for a in group for b in group if found and a.student != b.student):
-            if part in a.reasons or part not in b.reasons:
+            if odd(a, part) or not odd(b, part):
                 a.wrong("own", f"{part} is from the same run as in {b.file}")
 
 

@@ -222,6 +222,9 @@ def check(h):
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     text = data.decode("utf-16", "replace") if wide else data.decode("utf-8", "surrogateescape")
     lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
+    # What a program prints without an end of line stands in front of the next one.
+    lines = re.sub("(?m)^(?!RESULT |BENCH |LAYOUT |HANDIN |=== |--- )([^\n]{1,400}?)(?=(RESULT sample|BENCH method|"
+                   "LAYOUT block_size)=)", "\\1\n", lines)
     lines = lines.removesuffix("\n").split("\n")
     if len(lines) > MAX_LINES:
         raise Refused(f"more than {MAX_LINES} lines")
@@ -230,10 +233,10 @@ def check(h):
     h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
                for line in h.lines]
     header = read_header(h)
-    if "\0" in text:
-        raise Refused("it is no text: it holds zero bytes")
     strange = find_sections(h, header)
     end = h.sections["answers"][0]  # these may look as they like
+    if any("\0" in line for line in lines[:end]):
+        raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
         ("UTF-16", wide), ("a byte order mark", "\ufeff" in text),
         ("carriage returns", "\r" in text), ("blank lines", "" in h.lines[:end]),
