@@ -16,6 +16,7 @@ PROGRAM = {
     "05_gather_write": "gather_write",
     "06_scatter_read": "scatter_read",
     "07_gssr": "gssr",
+    "09_ud": "ud",
 }
 SAMPLES = sorted(PROGRAM)
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
