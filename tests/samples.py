@@ -17,6 +17,7 @@ PROGRAM = {
     "06_scatter_read": "scatter_read",
     "07_gssr": "gssr",
     "09_ud": "ud",
+    "10_srq": "srq",
 }
 SAMPLES = sorted(PROGRAM)
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.

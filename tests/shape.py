@@ -54,7 +54,7 @@ def check_arrows():
     home = {os.path.basename(path): os.path.dirname(path)
             for path in glob.glob("common/*.h") + glob.glob("blocks/*.h")}
     uses = {}
-    for path in glob.glob("common/*.[ch]") + glob.glob("blocks/*.[ch]") + glob.glob("0*/*.c"):
+    for path in glob.glob("common/*.[ch]") + glob.glob("blocks/*.[ch]") + glob.glob("[0-9]*/*.c"):
         part = os.path.dirname(path)
         allowed = {"common": {"common"}, "blocks": {"blocks", "common"}}.get(
             part, {"blocks", "common"} if part[:2] in LARGER else {"common"})
