@@ -109,6 +109,7 @@ int main(int argc, char **argv) {
         p->size = opt.size, p->iters = opt.iters, p->seed = opt.seed, p->digest = FNV_BASIS;
         if (client || p + 1 == peers + clients) break;
     }
+    if (!client) close(opt.listener);
     struct peer *const end = p + 1, *open = peers; /* open: the first who has not said "done" */
 
     /* 6. RESET -> INIT -> RTR -> RTS. No peer here: each SEND says to whom it goes, by an address
@@ -195,6 +196,5 @@ int main(int argc, char **argv) {
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     guarded_free(memory);
-    if (!client) close(opt.listener);
     return report_result(pass, bytes, digest);
 }

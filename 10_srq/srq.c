@@ -99,6 +99,7 @@ int main(int argc, char **argv) {
         qp_to_rts(c->qp, mine.psn, 0, ACK_TIMEOUT);
         c->iters = opt.iters, c->seed = opt.seed, c->digest = FNV_BASIS, c->right = true;
     }
+    if (!client) close(opt.listener);
 
     /* 7. The verbs. A receive for each slot. The client's receives are for empty messages. */
     struct ibv_sge sge[RECEIVES];
@@ -195,6 +196,5 @@ int main(int argc, char **argv) {
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
     guarded_free(memory);
-    if (!client) close(opt.listener);
     return report_result(pass, bytes, digest);
 }
