@@ -144,6 +144,7 @@ static int open_socket(const struct options *opt, int type) {
 
 /* The two programs are started by hand: a client that is a little early tries again. */
 static int open_patiently(const struct options *opt) {
+    if (opt->listener > 0) return opt->listener;
     const double deadline = now() + CONNECT_PATIENCE;
     int fd;
     while ((fd = open_socket(opt, SOCK_STREAM)) < 0 && errno == ECONNREFUSED && now() < deadline)
@@ -192,7 +193,8 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     }
     if (opt->host) return;
     if (opt->verbose) printf("<- %s\n", rv->line);
-    close(fd);
+    if (opt->listener) opt->listener = fd;
+    if (!opt->listener) close(fd);
 }
 
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {

@@ -16,6 +16,8 @@ PROGRAM = {
     "05_gather_write": "gather_write",
     "06_scatter_read": "scatter_read",
     "07_gssr": "gssr",
+    "09_ud": "ud",
+    "10_srq": "srq",
     "08_write_imm": "write_imm",
     "11_rdma_cm": "rdma_cm",
     "12_ordering": "ordering",

@@ -17,13 +17,13 @@ FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband
           "infiniband.bth.padcnt", "infiniband.bth.se", "infiniband.reth.va",
           "infiniband.reth.r_key", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
           "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
-          "infiniband.atomicacketh.origremdt", "infiniband.immdt", "udp.payload")
-# The opcodes of RC by number (those of UC are 32 more), and the bytes of headers behind the BTH.
+          "infiniband.deth.srcqp", "infiniband.atomicacketh.origremdt", "infiniband.immdt",
+          "infiniband.deth.q_key", "udp.payload")
+# The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
 OPCODES = {
     0: ("SEND First", 0), 1: ("SEND Middle", 0), 2: ("SEND Last", 0),
-    3: ("SEND Last with Immediate", IMM), 4: ("SEND Only", 0),
-    5: ("SEND Only with Immediate", IMM),
+    3: ("SEND Last with Immediate", IMM), 4: ("SEND Only", 0), 5: ("SEND Only with Immediate", IMM),
     6: ("RDMA WRITE First", RETH), 7: ("RDMA WRITE Middle", 0), 8: ("RDMA WRITE Last", 0),
     9: ("RDMA WRITE Last with Immediate", IMM), 10: ("RDMA WRITE Only", RETH),
     11: ("RDMA WRITE Only with Immediate", RETH + IMM), 12: ("RDMA READ Request", RETH),
@@ -32,7 +32,7 @@ OPCODES = {
     17: ("Acknowledge", AETH), 18: ("ATOMIC Acknowledge", AETH + ORIG),
     19: ("CmpSwap", ATOMIC), 20: ("FetchAdd", ATOMIC),
     22: ("SEND Last with Invalidate", IETH), 23: ("SEND Only with Invalidate", IETH),
-    100: ("UD SEND Only", DETH),
+    100: ("UD SEND Only", DETH), 101: ("UD SEND Only with Immediate", DETH + IMM),
 }
 CM = {16: "ConnectRequest", 18: "ConnectReject", 19: "ConnectReply", 20: "ReadyToUse",
       21: "DisconnectRequest", 22: "DisconnectReply"}  # attributes of the CM's datagrams
@@ -76,6 +76,8 @@ class Packet:
             yield (f"AtomicETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
                    + (f"add {value['atomiceth.swapdt']}" if self.name == "FetchAdd" else
                       f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"))
+        if "deth.q_key" in value:
+            yield f"DETH Q_Key {value['deth.q_key']} from QPN 0x{value['deth.srcqp']:x}"
         if "aeth.syndrome" in value:
             kind = ("ACK", "RNR NAK", "reserved", "NAK")[value["aeth.syndrome"] >> 5 & 3]
             kind += f" ({NAKS[value['aeth.syndrome'] & 3]})" if kind == "NAK" else ""
@@ -90,9 +92,7 @@ class Packet:
 
 def packets(pcap):
     command = ["tshark", "-r", pcap, "-d", "udp.port==4791,infiniband", "-T", "fields",
-               "-E", "occurrence=f"]
-    for name in FIELDS:
-        command += ["-e", name]
+               "-E", "occurrence=f", *(word for name in FIELDS for word in ("-e", name))]
     out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          check=True).stdout
     first_psns = {}
