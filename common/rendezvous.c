@@ -193,8 +193,7 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     }
     if (opt->host) return;
     if (opt->verbose) printf("<- %s\n", rv->line);
-    if (opt->listener) opt->listener = fd;
-    if (!opt->listener) close(fd);
+    opt->listener ? opt->listener = fd : close(fd); /* kept for the next client, or not */
 }
 
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
