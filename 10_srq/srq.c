@@ -165,11 +165,11 @@ int main(int argc, char **argv) {
         while (ibv_poll_cq(send_cq, 1, &wc) > 0) continue; /* if it failed, the client has gone */
         for (size_t k = 0; k < count; k++) { /* may it send? has it gone? are all silent? */
             c = &all[(k + refills * RECEIVES / BURST) % count]; /* each is the first one in turn */
-            const bool permit = !c->gone && !c->may && c->came < c->iters && room >= BURST;
+            struct pollfd tcp = {.fd = c->gone ? -1 : c->rv.fd, .events = POLLIN | POLLRDHUP};
+            const bool said_ready = poll(&tcp, 1, 0) > 0, closed = tcp.revents & POLLRDHUP;
+            const bool permit = said_ready && !c->may && c->came < c->iters && room >= BURST;
             if (permit) check(ibv_post_send(c->qp, &wr, &bad_wr), "ibv_post_send");
             if (permit) c->may = BURST, room -= BURST;
-            struct pollfd tcp = {.fd = c->rv.fd, .events = POLLRDHUP};
-            const bool closed = !c->gone && poll(&tcp, 1, 0) > 0;
             if (c->gone || (!closed && now() - heard < (double)opt.timeout)) continue;
             char said[64] = "";
             c->right = c->right && c->came == c->iters && closed && read(c->rv.fd, said, 63) > 0 &&
