@@ -45,6 +45,8 @@ NOT_RUN = {
     "sudo dnf install": "is for another distribution",
     "make handin": "takes minutes; test_grading.py runs it",
     "make grade": "needs hand-ins; test_grading.py and test_programs.py have some",
+    "make similar": "needs hand-ins; test_collect.py has some",
+    "make bundle": "is run by test_bundles.py",
 }
 
 

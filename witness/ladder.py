@@ -76,7 +76,7 @@ class Packet:
             yield (f"AtomicETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
                    + (f"add {value['atomiceth.swapdt']}" if self.name == "FetchAdd" else
                       f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"))
-        if "deth.q_key" in value:
+        if "deth.q_key" in value and self.name[:3] != "CM ":
             yield f"DETH Q_Key {value['deth.q_key']} from QPN 0x{value['deth.srcqp']:x}"
         if "aeth.syndrome" in value:
             kind = ("ACK", "RNR NAK", "reserved", "NAK")[value["aeth.syndrome"] >> 5 & 3]
