@@ -249,7 +249,7 @@ class Starter(unittest.TestCase):
         if is_released("05_gather_write/gather_write.c"):
             self.skipTest("the samples here are starters themselves")
         compiler = Compiler(os.path.join(WORK, "starters"))
-        for number, sample in enumerate(SAMPLES[4:]):
+        for number, sample in enumerate(SAMPLES[4:7]):
             with self.subTest(sample=sample):
                 directory, source = self.make(sample[:2], sample)
                 starter = self.read(directory, os.path.basename(source))
@@ -289,7 +289,7 @@ class Starter(unittest.TestCase):
             for name in files:
                 with open(os.path.join(directory, name), encoding="utf-8") as file:
                     held += file.read()
-        for sample in SAMPLES[4:]:
+        for sample in SAMPLES[4:7]:
             source = os.path.join(sample, PROGRAM[sample] + ".c")
             with open(os.path.join(tree, source), encoding="utf-8") as file:
                 todo = self.BODY.findall(file.read())

@@ -29,6 +29,12 @@ class Defaults(PairTest):
     def test_03_read(self):
         self.passes("03_read", data=pattern(4096, 1))
 
+    def test_09_ud(self):  # more: test_09.py
+        self.passes("09_ud", data=b"".join(pattern(256, 1 + i) for i in range(10)))
+
+    def test_10_srq(self):  # more: test_10.py
+        self.passes("10_srq", data=b"".join(pattern(1024, 1 + i) for i in range(80)))
+
     def test_04_atomic(self):
         server, client = self.passes("04_atomic", data=word_after(100, 1))
         self.assertIn("100 x fetch-and-add of 1: 1 -> 101", client.out)
@@ -100,7 +106,8 @@ class Options(PairTest):
     def test_verbose_shows_the_lines(self):
         for sample in SAMPLES:
             server, client = self.passes(sample, "-v", server_args=["--verbose"])
-            for side in (server, client):
+            # The server of 10_srq answers all clients at a time, by code of its own.
+            for side in (server, client) if sample != "10_srq" else (client,):
                 for line in ("-> hello-verbs/2 sample=" + sample,
                              "<- hello-verbs/2 sample=" + sample,
                              "-> sync ready", "<- sync ready", "-> sync done", "<- sync done"):
@@ -130,7 +137,8 @@ class Rights(PairTest):
             got = [line for line in client.out.splitlines() if line.startswith("<- hello")][0]
             self.assertIn(" addr=0x0 rkey=0x0 len=0 ", sent)
             lends = "rkey=0x0 " not in got
-            self.assertEqual(lends, sample not in ("02_send_recv", "07_gssr"), got)
+            self.assertEqual(lends, sample not in ("02_send_recv", "07_gssr", "09_ud", "10_srq"),
+                             got)
 
 
 LAYOUTS = {  # what is special about it: block_size, block_num, stride
@@ -176,7 +184,7 @@ class Layouts(PairTest):
         self.every_method("07_gssr")
 
     def test_students_layout_and_many_messages(self):
-        for sample in SAMPLES[4:]:
+        for sample in SAMPLES[4:7]:
             _, client = self.passes(sample, "--student", "alice", "-n", "5")
             self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ",
                           client.out)
@@ -186,7 +194,7 @@ class Large(PairTest):
     """Memory by the limits: too much for the sanitizers' shadow in the VM."""
 
     def test_largest_that_the_limit_allows(self):
-        for sample, method in itertools.product(SAMPLES[4:], ("sgl", "copy")):
+        for sample, method in itertools.product(SAMPLES[4:7], ("sgl", "copy")):
             with self.subTest(sample=sample, method=method):
                 self.moved(sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "--timeout", "100")
 
@@ -194,7 +202,7 @@ class Large(PairTest):
 class Bench(PairTest):
     def test_bench_verifies_and_reports_every_point(self):
         csv = f"/tmp/bench-{os.getpid()}.csv"
-        for sample in SAMPLES[5:]:  # 05 is measured by test_figures.py
+        for sample in SAMPLES[5:7]:  # 05 is measured by test_figures.py
             _, client = self.passes(sample, "--bench", "--iters", "1", "--sizes", "4K,16K",
                                     "--depth", "4", "--csv", csv, "--timeout", "100")
             lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]

@@ -19,6 +19,8 @@ OWN = {  # the client's alone, with letters where they have one
     "05_gather_write": BLOCKS,
     "06_scatter_read": BLOCKS,
     "07_gssr": BLOCKS,
+    "09_ud": ("s size", "n iters", "S seed", "clients"),
+    "10_srq": ("n iters", "S seed", "clients"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = {"p": "port", "d": "ib-dev", "i": "ib-port", "s": "size", "m": "mtu", "r": "rx-depth",
@@ -91,6 +93,12 @@ class Usage(SampleTest):
         for value in ("0", "65M", "67108865", "-1", "1G", "x", ""):
             self.each(["-s", value, "h"], "not a number from 1 to 67108864",
                       samples=["02_send_recv", "03_read"])
+        for value in ("0", "4097", "x"):
+            self.each(["-s", value, "h"], "not a number from 1 to 4096", samples=["09_ud"])
+        for sample, most in (("09_ud", 16), ("10_srq", 64)):
+            for value in ("0", str(most + 1), "x"):
+                self.each(["--clients", value, "h"], f"not a number from 1 to {most}",
+                          samples=[sample])
         for value in ("0", "1000001", "x"):
             self.each(["-n", value, "h"], "not a number from 1 to 1000000", samples=SAMPLES[1:])
         self.each(["-M", "", "h"], "its value is empty", samples=["01_hello_write"])
@@ -120,7 +128,7 @@ class Usage(SampleTest):
             (["-z", "4K"], "need --bench"),
             (["--csv", "x.csv"], "need --bench"),
         ):
-            self.each(args + ["h"], reason, samples=SAMPLES[4:])
+            self.each(args + ["h"], reason, samples=SAMPLES[4:7])
 
     def test_workload_given_to_the_server(self):
         for sample in SAMPLES:
