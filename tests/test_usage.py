@@ -20,6 +20,8 @@ OWN = {  # the client's alone, with letters where they have one
     "06_scatter_read": BLOCK_OPTIONS,
     "07_gssr": BLOCK_OPTIONS,
     "08_write_imm": ("s size", "n iters", "S seed", "transport"),
+    "09_ud": ("s size", "n iters", "S seed", "clients"),
+    "10_srq": ("n iters", "S seed", "clients"),
     "12_ordering": ("s size", "n iters", "S seed", "inline", "no-fence", "sig-all"),
     "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
 }
@@ -94,6 +96,12 @@ class Usage(SampleTest):
         for value in ("0", "65M", "67108865", "-1", "1G", "x", ""):
             self.each(["-s", value, "h"], "not a number from 1 to 67108864",
                       samples=["02_send_recv", "03_read"])
+        for value in ("0", "4097", "x"):
+            self.each(["-s", value, "h"], "not a number from 1 to 4096", samples=["09_ud"])
+        for sample, most in (("09_ud", 16), ("10_srq", 64)):
+            for value in ("0", str(most + 1), "x"):
+                self.each(["--clients", value, "h"], f"not a number from 1 to {most}",
+                          samples=[sample])
         for value in ("0", "1000001", "x"):
             self.each(["-n", value, "h"], "not a number from 1 to 1000000", samples=SAMPLES[1:])
         self.each(["-M", "", "h"], "its value is empty", samples=["01_hello_write"])

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""10_srq: many clients at one server; some die, hang or lie, and the others do not notice."""
+import glob
+import random
+import re
+import signal
+import socket
+import time
+
+from pairs import PairTest, fnv1a, pattern, ports
+from samples import end, main, run, start, wait_for_listener
+
+SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128
+WORK = "size=1024,iters=5,seed=1,timeout=10,clients={}"
+
+
+def messages(seed, iters):
+    return b"".join(pattern(SIZE, seed + i) for i in range(iters))
+
+
+def rnr_naks():
+    total = 0
+    for path in glob.glob("/sys/class/infiniband/*/ports/1/hw_counters/*rnr*"):
+        with open(path, encoding="ascii") as file:
+            total += int(file.read())
+    return total
+
+
+def memory(side):
+    line = re.search(r"(?m)^MEMORY srq=(\d+) own=(\d+) refills=(\d+)$", side.out)
+    assert line, side
+    return tuple(map(int, line.groups()))
+
+
+class SrqTest(PairTest):
+    def begin(self, *args):
+        port = str(next(ports))
+        server = start(SAMPLE, "-p", port, *args)
+        wait_for_listener(port, server)
+        return port, server
+
+    def client(self, port, clients, *args):
+        return start(SAMPLE, "-p", port, "--clients", str(clients), *args, "10.0.0.1")
+
+    def served(self, ended, seed, iters):
+        self.assertEqual((ended.status, ended.err), (0, ""), ended)
+        self.check_result(ended, SAMPLE, "client", "PASS")
+        digest = fnv1a(messages(seed, iters))
+        self.assertEqual((ended.result["bytes"], ended.result["digest"]),
+                         (str(SIZE * iters), f"{digest:016x}"), ended)
+        return digest
+
+    def lost(self, server, *counts):
+        """The server has lost clients, after so many messages each (None: whatever)."""
+        server = end(server)
+        self.assertEqual(server.status, 1, server)
+        self.check_result(server, SAMPLE, "server", "FAIL")
+        told = [int(n) for n in re.findall(r"QPN 0x[0-9a-f]{6} failed after (\d+) messages\n",
+                                           server.err)]
+        self.assertEqual(len(told), len(counts), server)
+        self.assertEqual(len(server.err.splitlines()), len(counts), server)
+        for count, number in zip(sorted(told), counts):
+            self.assertIn(number, (None, count), server)
+        return server
+
+    def fake(self, port, clients, *said):
+        """Joins as a client by TCP, says that, and leaves; but None: stays."""
+        tcp = socket.create_connection(("127.0.0.1", int(port)), timeout=100)
+        tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 "
+                    "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+                    f"work={WORK.format(clients)}\n".encode())
+        self.assertRegex(tcp.recv(4096), b"^hello-verbs/2 sample=10_srq ")
+        for line in said:
+            if line is None:
+                return tcp
+            tcp.sendall(line)
+        tcp.close()
+        return None
+
+
+class Pairs(SrqTest):
+    def test_default(self):
+        server, client = self.passes(SAMPLE, data=messages(1, 80))
+        self.assertEqual(memory(server), (RECEIVES * SIZE, BURST * SIZE, 1))
+        self.assertEqual(memory(client)[2], 0)
+
+    def test_iters_and_seeds(self):
+        for iters, seed in ((1, 0), (7, 5), (8, 2**64 - 1), (9, 1), (1000, 3)):
+            with self.subTest(iters=iters):
+                server, _ = self.passes(SAMPLE, "-n", str(iters), "--seed", str(seed),
+                                        data=messages(seed, iters))
+                # Each time more than half of the receives are used up.
+                self.assertLessEqual(memory(server)[2], iters // (RECEIVES // 2))
+                self.assertGreaterEqual(memory(server)[2], iters // RECEIVES)
+
+    def test_a_small_path_mtu(self):
+        self.passes(SAMPLE, "-m", "256", data=messages(1, 80))
+
+    def several(self, works):
+        naks = rnr_naks()
+        port, server = self.begin("--timeout", "300")
+        clients = [self.client(port, len(works), "-n", str(iters), "-S", str(seed), "--timeout",
+                               "300") for iters, seed in works]
+        digest = 0
+        for client, (iters, seed) in zip(clients, works):
+            digest ^= self.served(end(client), seed, iters)
+        server = end(server)
+        self.assertEqual((server.status, server.err), (0, ""), server)
+        self.check_result(server, SAMPLE, "server", "PASS")
+        self.assertEqual(server.result["digest"], f"{digest:016x}")
+        self.assertEqual(server.result["bytes"], str(SIZE * sum(iters for iters, _ in works)))
+        self.assertEqual(rnr_naks(), naks)  # a client sends only what it has a receive for
+        return memory(server)
+
+    def test_three_clients_with_other_work_each(self):
+        self.assertEqual(self.several([(100, 1), (33, 2), (8, 3)])[1], 3 * BURST * SIZE)
+
+    def test_sixty_four_clients(self):
+        shared, own, refills = self.several([(16, 100 * k) for k in range(64)])
+        self.assertEqual((shared, own), (131072, 524288))
+        self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
+        print(f"# 64 clients: {shared} bytes of receives, {own} in queues of their own", flush=True)
+
+
+class Dying(SrqTest):
+    def test_ten_of_sixty_four_are_killed(self):
+        dice = random.Random(10)
+        port, server = self.begin("--timeout", "300")
+        doomed = set(dice.sample(range(64), 10))
+        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "16", "-S",
+                               str(100 * k), "--timeout", "300") for k in range(64)]
+        for client in clients:  # its first line comes before it has joined
+            client.stdout.readline()
+        for k in sorted(doomed):
+            time.sleep(dice.random())
+            clients[k].kill()
+        for k, client in enumerate(clients):
+            client = end(client)
+            if k in doomed:
+                self.assertEqual(client.status, -signal.SIGKILL)
+            else:
+                self.served(client, 100 * k, 16)
+        self.lost(server, *[None] * 10)
+        print("ok - srq: ten of 64 clients killed, 54 served", flush=True)
+
+    def test_gone_or_lying_at_each_step(self):
+        for said in ((), (b"sync ready\n",), (b"sync go\n",), (b"sync ready\nsync done\n",),
+                     (b"sync ready\nsync done\nverdict PASS\n",), (b"x" * 100,)):
+            with self.subTest(said=said):
+                port, server = self.begin()
+                client = self.client(port, 2, "-n", "20")
+                self.fake(port, 2, *said)
+                self.served(end(client), 1, 20)
+                self.lost(server, 0)
+
+    def test_a_client_that_says_fail(self):
+        """It has sent all, but says that it has failed: a relay changes its verdict."""
+        port, server = self.begin()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = start(SAMPLE, "-p", str(listener.getsockname()[1]), "127.0.0.1")
+            ours, _ = listener.accept()
+        theirs = socket.create_connection(("127.0.0.1", int(port)))
+        with ours, theirs:
+            for wanted in (b"work=", b"sync ready\n", b"sync done\n", b"verdict PASS\n"):
+                for here, there in ((ours, theirs), (theirs, ours)):
+                    data = b""
+                    while wanted not in data or not data.endswith(b"\n"):
+                        piece = here.recv(4096)
+                        self.assertTrue(piece)
+                        data += piece
+                        if wanted == b"sync done\n" and b"verdict" in data:
+                            break
+                    if here is ours:
+                        data = data.replace(b"PASS", b"FAIL")
+                    there.sendall(data)
+                    if wanted == b"verdict PASS\n" and here is ours:
+                        break
+        end(client)
+        self.lost(server, 80)
+
+    def test_hung(self):
+        """The hung one costs the server its patience, and the others nothing."""
+        port, server = self.begin("--timeout", "6")
+        hung = self.client(port, 2, "-n", "1000000", "--timeout", "60")
+        other = self.client(port, 2, "-n", "1000", "--timeout", "60")
+        for process in (hung, other):
+            process.stdout.readline()
+        time.sleep(0.5)
+        hung.send_signal(signal.SIGSTOP)
+        self.served(end(other), 1, 1000)
+        self.lost(server, None)
+        hung.kill()
+        end(hung)
+
+    def test_the_server_dies(self):
+        port, server = self.begin()
+        client = self.client(port, 1, "-n", "1000000", "--timeout", "6")
+        client.stdout.readline()
+        time.sleep(1)
+        server.kill()
+        end(server)
+        self.check_failed(end(client), SAMPLE, "client",
+                          r"completion of the SEND: transport retry counter exceeded \(status 12\)"
+                          "|no completion of the permission in 6 s")
+
+    def test_who_does_not_come(self):
+        port, server = self.begin()
+        tcp = self.fake(port, 2, b"sync ready\n", None)
+        with tcp:
+            self.check_failed(end(server), SAMPLE, "server", "no client came in 10 s")
+
+
+class Refused(SrqTest):
+    def test_what_does_not_fit(self):
+        port, server = self.begin()
+        first = self.client(port, 2)
+        first.stdout.readline()
+        for work in ("size=1023,iters=1,seed=1,timeout=9,clients=2",
+                     "size=1024,iters=1,seed=1,timeout=9,clients=0",
+                     "size=1024,iters=1,seed=1,timeout=9,clients=65",
+                     "size=1024,iters=1,seed=1,timeout=9"):
+            with socket.create_connection(("127.0.0.1", int(port))) as tcp:
+                tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x1 psn=0x0 gid=::ffff:10.0.0.1 "
+                            "mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+                            f"work={work}\n".encode())
+                self.assertRegex(tcp.recv(4096), b"^hello-verbs/2 error=work= is malformed")
+        self.check_failed(end(self.client(port, 3)), SAMPLE, "client", "the server refused: work=")
+        second = self.client(port, 2)
+        self.served(end(second), 1, 80)
+        self.served(end(first), 1, 80)
+        server = end(server)
+        self.assertEqual(server.status, 0, server)
+        self.assertEqual(server.err.count("refused a client"), 5)
+        self.check_failed(run(SAMPLE, "-p", port, "127.0.0.1"), SAMPLE, "client", "cannot connect")
+
+
+if __name__ == "__main__":
+    main()
