@@ -23,7 +23,7 @@ PROGRAM = {
     "12_ordering": "ordering",
     "13_memory_window": "memory_window",
 }
-SAMPLES = sorted(set(PROGRAM) - {"11_rdma_cm"})  # has no TCP rendezvous: test_rdma_cm.py
+SAMPLES = sorted(set(PROGRAM) - {"11_rdma_cm"})  # has no TCP rendezvous: test_11.py
 WITH_BLOCKS = SAMPLES[4:7]  # non-contiguous data
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
