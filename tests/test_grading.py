@@ -288,8 +288,9 @@ class Grading(unittest.TestCase):
                     for point, (p50, bw) in figures.items()}
 
         for figures_there, more, expected in (
-                (slower(1), (), 62), (slower(1.02), (), 62), (slower(1.05), (), 44), (slower(1.2, "sgl 64 "), (), 44),
-                ({}, (), 44), (slower(1.05), ("--answers", f"{self.dir}/x/answers"), 59)):
+                (slower(1), (), 62), (slower(1.05), (), 62), (slower(1.1), (), 44), (slower(.95), (), 44),
+                (slower(1.2, "sgl 64 "), (), 44), ({}, (), 44),
+                (slower(1.1), ("--answers", f"{self.dir}/x/answers"), 59)):
             out, rows = total([{"figures": figures_there}], *more)
             self.assertEqual(float(rows[0]["total"]), expected, out)
             self.assertIn("== program: sgl == FAIL (80/100)\n     not so", out)
