@@ -222,7 +222,8 @@ def entries(folder, names, scratch):
                     one for one in inside if not really_folder(f"{at}/{one}") and not small(f"{at}/{one}")])
             elif small(path):
                 shutil.copy2(path, to)
-        yield front, place, alone if len(files) == 1 else None
+        single = len(files) == 1
+        yield files[0][1] if single and front != split(files[0][1], PLATFORM)[0] else front, place, alone if single else None
 
 
 def collect(folder, lab, scratch, one=False):
