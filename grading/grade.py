@@ -51,6 +51,8 @@ def check(h, rubric, reference, rows):
     try:
         handin.check(h)
         figures.check(h, rubric.sizes, reference)
+        if h.row and h.row.get("own"):
+            h.wrong("chosen", h.row["own"])
         if h.row and h.row["figures"] is not None and (why := figures.confirm(h, h.row)):
             for part in ("chosen", "measured"):
                 h.wrong(part, why)

@@ -189,8 +189,14 @@ part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
 }
 part_more() { # what the samples from 08 on have of their own
+	local names
 	for number in 08 09 10 11 12 13; do
-		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc"
+		case $number in # the others take long, or two hosts: part crowd
+		09) names=(Pairs Liars) ;;
+		10) names=(Pairs Dying Refused) ;;
+		*) names=() ;;
+		esac
+		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc" "${names[@]}"
 	done
 }
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
@@ -210,6 +216,10 @@ part_platforms() { family platforms python3 tests/test_bundles.py Bundles.test_p
 part_faults() {
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
 	TESTENV_CLOCK=virtual TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs Rights Memcheck
+}
+part_crowd() {
+	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Crowd
+	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
 }
 part_bad_wire() {
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Unreliable Cut Capture
@@ -251,7 +261,7 @@ part_newest() { # Debian unstable's kernel
 
 # The longest first, and early what mostly waits.
 quick=(handout layouts pairs peers more sources units wire grading)
-rest=(programs platforms faults bad_wire asan newer newest python_peer large dead figures testenv kernels machines
+rest=(programs platforms faults bad_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor)
 case $tier in
 quick) parts=("${quick[@]}") ;;

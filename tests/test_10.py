@@ -78,6 +78,22 @@ class SrqTest(PairTest):
         tcp.close()
         return None
 
+    def several(self, works):
+        naks = rnr_naks()
+        port, server = self.begin("--timeout", "300")
+        clients = [self.client(port, len(works), "-n", str(iters), "-S", str(seed), "--timeout",
+                               "300") for iters, seed in works]
+        digest = 0
+        for client, (iters, seed) in zip(clients, works):
+            digest ^= self.served(end(client), seed, iters)
+        server = end(server)
+        self.assertEqual((server.status, server.err), (0, ""), server)
+        self.check_result(server, SAMPLE, "server", "PASS")
+        self.assertEqual(server.result["digest"], f"{digest:016x}")
+        self.assertEqual(server.result["bytes"], str(SIZE * sum(iters for iters, _ in works)))
+        self.assertEqual(rnr_naks(), naks)  # a client sends only what it has a receive for
+        return memory(server)
+
 
 class Pairs(SrqTest):
     def test_default(self):
@@ -97,53 +113,11 @@ class Pairs(SrqTest):
     def test_a_small_path_mtu(self):
         self.passes(SAMPLE, "-m", "256", data=messages(1, 80))
 
-    def several(self, works):
-        naks = rnr_naks()
-        port, server = self.begin("--timeout", "300")
-        clients = [self.client(port, len(works), "-n", str(iters), "-S", str(seed), "--timeout",
-                               "300") for iters, seed in works]
-        digest = 0
-        for client, (iters, seed) in zip(clients, works):
-            digest ^= self.served(end(client), seed, iters)
-        server = end(server)
-        self.assertEqual((server.status, server.err), (0, ""), server)
-        self.check_result(server, SAMPLE, "server", "PASS")
-        self.assertEqual(server.result["digest"], f"{digest:016x}")
-        self.assertEqual(server.result["bytes"], str(SIZE * sum(iters for iters, _ in works)))
-        self.assertEqual(rnr_naks(), naks)  # a client sends only what it has a receive for
-        return memory(server)
-
     def test_three_clients_with_other_work_each(self):
         self.assertEqual(self.several([(100, 1), (33, 2), (8, 3)])[1], 3 * BURST * SIZE)
 
-    def test_sixty_four_clients(self):
-        shared, own, refills = self.several([(16, 100 * k) for k in range(64)])
-        self.assertEqual((shared, own), (131072, 524288))
-        self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
-        print(f"# 64 clients: {shared} bytes of receives, {own} in queues of their own", flush=True)
-
 
 class Dying(SrqTest):
-    def test_ten_of_sixty_four_are_killed(self):
-        dice = random.Random(10)
-        port, server = self.begin("--timeout", "300")
-        doomed = set(dice.sample(range(64), 10))
-        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "16", "-S",
-                               str(100 * k), "--timeout", "300") for k in range(64)]
-        for client in clients:  # its first line comes before it has joined
-            client.stdout.readline()
-        for k in sorted(doomed):
-            time.sleep(dice.random())
-            clients[k].kill()
-        for k, client in enumerate(clients):
-            client = end(client)
-            if k in doomed:
-                self.assertEqual(client.status, -signal.SIGKILL)
-            else:
-                self.served(client, 100 * k, 16)
-        self.lost(server, *[None] * 10)
-        print("ok - srq: ten of 64 clients killed, 54 served", flush=True)
-
     def test_gone_or_lying_at_each_step(self):
         for said in ((), (b"sync ready\n",), (b"sync go\n",), (b"sync ready\nsync done\n",),
                      (b"sync ready\nsync done\nverdict PASS\n",), (b"x" * 100,)):
@@ -209,6 +183,34 @@ class Dying(SrqTest):
         tcp = self.fake(port, 2, b"sync ready\n", None)
         with tcp:
             self.check_failed(end(server), SAMPLE, "server", "no client came in 10 s")
+
+
+class Crowd(SrqTest):
+    def test_sixty_four_clients(self):
+        shared, own, refills = self.several([(16, 100 * k) for k in range(64)])
+        self.assertEqual((shared, own), (131072, 524288))
+        self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
+        print(f"# 64 clients: {shared} bytes of receives, {own} in queues of their own", flush=True)
+
+    def test_ten_of_sixty_four_are_killed(self):
+        dice = random.Random(10)
+        port, server = self.begin("--timeout", "300")
+        doomed = set(dice.sample(range(64), 10))
+        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "16", "-S",
+                               str(100 * k), "--timeout", "300") for k in range(64)]
+        for client in clients:  # its first line comes before it has joined
+            client.stdout.readline()
+        for k in sorted(doomed):
+            time.sleep(dice.random())
+            clients[k].kill()
+        for k, client in enumerate(clients):
+            client = end(client)
+            if k in doomed:
+                self.assertEqual(client.status, -signal.SIGKILL)
+            else:
+                self.served(client, 100 * k, 16)
+        self.lost(server, *[None] * 10)
+        print("ok - srq: ten of 64 clients killed, 54 served", flush=True)
 
 
 class Refused(SrqTest):

@@ -296,6 +296,9 @@ class Grading(unittest.TestCase):
             self.assertIn("== program: sgl == FAIL (80/100)\n     not so", out)
             self.assertEqual((rows[0]["program"], rows[0]["seed"]), ("80", "7"))
         self.assertIn("us and", rows[0]["first_reason"])
+        out, rows = total([{"figures": slower(1), "own": "the server does not pass"}])
+        self.assertEqual((rows[0]["chosen"], rows[0]["measured"]), ("0", "0"), out)
+        self.assertIn("the server does not pass", out)
         out, rows = total([{"figures": slower(1.3), "kernel": "9.9"}])  # in proportion it is the same
         self.assertEqual(float(rows[0]["total"]), 62, out)
         out, rows = total([{"figures": slower(1), "digest": "another's"}], "--roster", f"{self.dir}/x/roster")

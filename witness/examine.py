@@ -348,6 +348,17 @@ class Examiner(Spoiler):
             if re.search("ERROR: AddressSanitizer|runtime error: ", line):
                 raise Wrong(line.split("ERROR: ")[-1][:150])
 
+    def own_layout(self, student):
+        """What is wrong when it runs against itself with a student's layout, as make handin has it do."""
+        pair = Pair(lambda step, pair: None)
+        pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", *more], self.user),
+                 lambda more: Side("client", [f"{MINE}/{self.program}", f"--student={student}", *more], self.user))
+        for side in pair.sides.values():
+            last = (side.said(0) or [""])[-1]
+            if fields(last).get("status") != "PASS" or side.process.returncode:
+                return f"the {side.role} does not pass with this layout: {(side.said(1, 0) or ['nothing'])[0][:150]}"
+        return ""
+
     def measure(self, student, block_size):
         """Of some of the points that make handin has it measure: what it takes."""
         size = self.random.choice(self.sizes)
@@ -394,12 +405,14 @@ class Examiner(Spoiler):
             print(f"== {part} == {'OK' if points[part] or not most else 'FAIL'} ({points[part]}/{most})")
             for line in why[part].splitlines():
                 print("     " + line[:200])
+        own = self.own_layout(entry["student"]) if self.program and "block_size" in entry and not only else ""
         if self.passed and "block_size" in entry and not only:
             figures = self.measure(entry["student"], entry["block_size"])
         score = sum(points.values())
         print(f"Score: {score}/{sum(parts[part] for part in points)}")
         print("ROW " + json.dumps({"score": score, "points": points, "of": {
             part: str(most) for part, most in parts.items()}, "why": why, "figures": figures,
+            "own": re.sub("[^ -~]", "?", own),
             "kernel": os.uname().release}), flush=True)
 
 
