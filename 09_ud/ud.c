@@ -143,9 +143,9 @@ int main(int argc, char **argv) {
         if (n > 0 && wc.status != IBV_WC_SUCCESS) die_wc(&wc, "a datagram");
         char *slot = memory + wc.wr_id * room, *payload = slot + GRH;
         uint64_t number = ntohl(wc.imm_data);
-        going -= n > 0 && wc.opcode == IBV_WC_SEND;
+        p = peers, going -= n > 0 && wc.opcode == IBV_WC_SEND;
         if ((send = client && n == 0 && going == 0 && open->next < opt.iters && now() > send_at)) {
-            p = peers, number = p->next, send_at = now() + SEND_AGAIN;
+            number = p->next, send_at = now() + SEND_AGAIN;
             pattern_fill(payload, opt.size, opt.seed + number);
         } else if (n == 0) {
             struct pollfd tcp = {.fd = client ? -1 : open->rv.fd, .events = POLLIN};
@@ -153,8 +153,8 @@ int main(int argc, char **argv) {
             if (now() - heard > limit) die(0, "no completion of a datagram in %ju s", opt.timeout);
         } else if (wc.opcode == IBV_WC_RECV) {
             /* 8. From whom? QPNs of two hosts can be the same. Then verify every byte. */
-            check(ibv_init_ah_from_wc(ctx, port.num, &wc, (void *)slot, &way), "the sender's GRH");
-            p = peers;
+            check(ibv_init_ah_from_wc(ctx, port.num, &wc, (void *)slot, &way),
+                  "ibv_init_ah_from_wc");
             while (p < end && (p->at.qpn != wc.src_qp || memcmp(&p->at.gid, &way.grh.dgid, 16) ||
                                (p->at.lid != way.dlid && !way.is_global)))
                 p++;

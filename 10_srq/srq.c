@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
         if (client) check(ibv_post_recv(all->qp, &rx[i], &bad), "ibv_post_recv");
     }
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad_wr;
-    struct ibv_wc wc;
+    struct ibv_wc wc, sent_wc;
     if (client) rendezvous_sync(&all->rv, "ready");
     for (c = all; client && c->came < opt.iters; c->came++) {
         if (c->came % BURST == 0) wait_completion(recv_cq, "the permission", opt.timeout, &wc);
@@ -135,8 +135,9 @@ int main(int argc, char **argv) {
     if (srq) check(ibv_modify_srq(srq, &half, IBV_SRQ_LIMIT), "ibv_modify_srq");
     for (c = all; !client && c < all + count; c++) dprintf(c->rv.fd, "sync ready\n");
     for (double heard = now(); !client && clients > 0;) {
-        const int n = ibv_poll_cq(recv_cq, 1, &wc);
-        if (n < 0) die(0, "ibv_poll_cq");
+        /* If a permission could not be sent, its client has gone. */
+        const int n = ibv_poll_cq(recv_cq, 1, &wc), sent = ibv_poll_cq(send_cq, 1, &sent_wc);
+        if (n < 0 || sent < 0) die(0, "ibv_poll_cq");
         if (n > 0) {
             /* 8. Whose message is it? Verify. (A failed receive was a lost client's.) */
             char *at = memory + wc.wr_id * SIZE;
@@ -162,7 +163,6 @@ int main(int argc, char **argv) {
             check(ibv_modify_srq(srq, &half, IBV_SRQ_LIMIT), "ibv_modify_srq"), refills++;
             room += frees, frees = 0;
         }
-        while (ibv_poll_cq(send_cq, 1, &wc) > 0) continue; /* if it failed, the client has gone */
         for (size_t k = 0; k < count; k++) { /* may it send? has it gone? are all silent? */
             c = &all[(k + refills * RECEIVES / BURST) % count]; /* each is the first one in turn */
             struct pollfd tcp = {.fd = c->gone ? -1 : c->rv.fd, .events = POLLIN | POLLRDHUP};

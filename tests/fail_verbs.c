@@ -95,6 +95,19 @@ WRAP(int, ibv_get_cq_event, -1, (struct ibv_comp_channel * channel, struct ibv_c
      channel, cq, own)
 WRAP(int, ibv_destroy_comp_channel, errno, (struct ibv_comp_channel * channel), channel)
 WRAP(int, ibv_destroy_qp, errno, (struct ibv_qp * qp), qp)
+WRAP(int, ibv_init_ah_from_wc, -1,
+     (struct ibv_context * context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+      struct ibv_ah_attr *attr),
+     context, port, wc, grh, attr)
+WRAP(struct ibv_ah *, ibv_create_ah, NULL, (struct ibv_pd * pd, struct ibv_ah_attr *attr), pd, attr)
+WRAP(int, ibv_destroy_ah, errno, (struct ibv_ah * ah), ah)
+WRAP(struct ibv_srq *, ibv_create_srq, NULL, (struct ibv_pd * pd, struct ibv_srq_init_attr *init),
+     pd, init)
+WRAP(int, ibv_modify_srq, errno, (struct ibv_srq * srq, struct ibv_srq_attr *attr, int mask), srq,
+     attr, mask)
+WRAP(int, ibv_destroy_srq, errno, (struct ibv_srq * srq), srq)
+WRAP(int, ibv_get_async_event, -1, (struct ibv_context * context, struct ibv_async_event *event),
+     context, event)
 WRAP(int, ibv_dereg_mr, errno, (struct ibv_mr * mr), mr)
 WRAP(int, ibv_destroy_cq, errno, (struct ibv_cq * cq), cq)
 WRAP(int, ibv_dealloc_pd, errno, (struct ibv_pd * pd), pd)
@@ -171,6 +184,10 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     return fails("ibv_post_recv", SITE) ? errno : real_ops.post_recv(qp, wr, bad);
 }
 
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    return fails("ibv_post_srq_recv", SITE) ? errno : real_ops.post_srq_recv(srq, wr, bad);
+}
+
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
     return fails("ibv_req_notify_cq", SITE) ? errno : real_ops.req_notify_cq(cq, solicited_only);
 }
@@ -204,6 +221,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     real_ops = context->ops;
     context->ops.post_send = post_send;
     context->ops.post_recv = post_recv;
+    context->ops.post_srq_recv = post_srq_recv;
     context->ops.poll_cq = poll_cq;
     context->ops.req_notify_cq = req_notify_cq;
     context->ops.alloc_mw = alloc_mw;

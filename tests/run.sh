@@ -182,7 +182,11 @@ part_units() {
 	family lines python3 tests/test_lines.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
 }
-part_pairs() { TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
+part_pairs() {
+	TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs
+	TESTENV_CLOCK=virtual TESTS=tests/test_09.py family 09 pairs "$out/gcc" Pairs Liars
+	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc"
+}
 part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; }
 part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"

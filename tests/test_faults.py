@@ -17,7 +17,7 @@ from samples import ROOT, SAMPLES, end, main, start, wait_for_listener
 RIGHTS = os.environ["HV_RIGHTS"]  # tests/rights.c, built
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c, built
 # No call to make fail: these return nothing, or cannot fail.
-HARMLESS = {"ibv_ack_cq_events", "ibv_free_device_list", "ibv_get_device_name",
+HARMLESS = {"ibv_ack_async_event", "ibv_ack_cq_events", "ibv_free_device_list", "ibv_get_device_name",
             "ibv_wc_status_str", "ibv_inc_rkey"}
 # What the error is, where it isn't ENOMEM.
 ERROR = {
@@ -28,14 +28,14 @@ ERROR = {
     "ibv_get_cq_event": errno.EIO, "ibv_destroy_qp": errno.EBUSY,
     "ibv_dereg_mr": errno.EBUSY, "ibv_destroy_cq": errno.EBUSY,
     "ibv_destroy_comp_channel": errno.EBUSY, "ibv_dealloc_pd": errno.EBUSY,
-    "ibv_close_device": errno.EIO,
+    "ibv_close_device": errno.EIO, "ibv_init_ah_from_wc": errno.EIO, "ibv_destroy_ah": errno.EBUSY,
+    "ibv_modify_srq": errno.EINVAL, "ibv_destroy_srq": errno.EBUSY, "ibv_get_async_event": errno.EIO,
 }
 # Calls that these samples alone come to, of those that stand in their code or common's.
-NOT_07 = [sample for sample in SAMPLES if sample != "07_gssr"]
-ONLY_IN = [("ibv_poll_cq", NOT_07),  # 07 has its own
-           ("ibv_bind_mw", []),  # only by option: see test_a_bind_that_fails
-           ("ibv_poll_cq", NOT_07),  # of the other queue, after a flush
-           *3 * [("ibv_modify_qp", SAMPLES[1:])]]  # 01 writes the transitions out
+ONLY_IN = [("ibv_poll_cq", {*SAMPLES} - {"07_gssr", "09_ud"}),  # they have their own
+           ("ibv_bind_mw", set()),  # only by option: see test_a_bind_that_fails
+           ("ibv_poll_cq", {*SAMPLES} - {"07_gssr"}),  # of the other queue, after a flush
+           *3 * [("ibv_modify_qp", {*SAMPLES} - {"01_hello_write", "09_ud"})]]  # written out there
 UNDO = re.compile("ibv_(de|close)")
 GENERAL_ERR = 21  # IBV_WC_GENERAL_ERR: no real completion here carries it
 
@@ -126,6 +126,8 @@ class Verbs(PairTest):
             told = rf"no such GID index: {os.strerror(error)}"
         elif call == "ibv_poll_cq":
             told = "ibv_poll_cq"
+        elif call == "completion" and (sample, role) == ("10_srq", "server"):
+            return None  # for this server it is one client less, see test_10.py
         elif call == "completion":
             told = rf"completion of [^:]+: general error \(status {GENERAL_ERR}\)"
         try:
@@ -133,11 +135,13 @@ class Verbs(PairTest):
                               rf"(?m)^{sample} {role}: ({told}).*\n  hint: \S", status)
             if not alone:
                 peer = "client" if role == "server" else "server"
-                if UNDO.match(call):  # all was done, and the verdicts given
+                # All was done, and the verdicts given.
+                if UNDO.match(call) or "ibv_modify_qp to ERR" in sides[role].err:
                     self.assertEqual((sides[peer].status, sides[peer].err), (0, ""))
                     self.check_result(sides[peer], sample, peer, "PASS")
                 else:
-                    self.check_failed(sides[peer], sample, peer, rf"(?m)^{sample} {peer}: \S")
+                    self.check_failed(sides[peer], sample, peer, rf"(?m)^{sample} {peer}: \S",
+                                      hint=(sample, peer) != ("10_srq", "server"))
         except AssertionError as why:
             return f"{sample}, {role}'s {name}: {why}\n" + "\n".join(
                 f"{r}: {s}" for r, s in sides.items())
@@ -245,7 +249,7 @@ class Rights(PairTest):
 
     def cases(self):
         old_addr, old_key = self.stale()
-        for sample in SAMPLES:
+        for sample in SAMPLES[:7]:  # UD and SRQ expose nothing, either, but speak another protocol
             allowed = ALLOWED[sample[:2]]
             key = "lent" if allowed else "mine"
             for verb in ("write", "read", "add", "swap"):

@@ -196,6 +196,28 @@ class Ladder(unittest.TestCase):
         self.assertEqual(rest[1].carries, f"IETH rkey 0x{rkey:x}")
         self.assertEqual(found[-1].carries, "AETH NAK (remote access error) msn 2")
 
+    def test_09_a_datagram_and_its_answer(self):
+        found = self.read("09_ud")  # 3 messages of 100 bytes
+        for src in (CLIENT, SERVER):
+            sent = [p for p in found if p.src == src]
+            self.assertEqual([(p.name, p.payload, p.psn) for p in sent],
+                             [("UD SEND Only with Immediate", 100, i) for i in range(3)])
+            for i, packet in enumerate(sent):
+                self.assertRegex(packet.carries, f"^DETH Q_Key 12345 from QPN 0x[0-9a-f]+, "
+                                 f"immediate {i}$")
+                self.assertEqual(packet.data, pattern(100, 1 + i))
+        self.assertEqual(len(found), 6)  # nothing is acknowledged
+
+    def test_10_two_permissions_for_nine_messages(self):
+        found = self.read("10_srq")
+        self.holds(self.requests(found, CLIENT, split("SEND", *[1024] * 9)),
+                   b"".join(pattern(1024, 1 + i) for i in range(9)))
+        self.requests(found, SERVER, [("SEND Only", 0)] * 2)
+        second = [i for i, p in enumerate(found) if p.src == SERVER and not p.answer][1]
+        self.assertEqual(sum(p.src == CLIENT and not p.answer for p in found[:second]), 8)
+        self.acknowledged(found, SERVER, *range(9))
+        self.acknowledged(found, CLIENT, 0, 1)
+
     def test_make_wire_prints_the_ladder(self):
         ended = subprocess.run(
             [os.path.join(ROOT, "witness", "ladder.py"),
