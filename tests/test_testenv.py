@@ -95,7 +95,7 @@ class Container(unittest.TestCase):
                 env={**VM, "TESTENV_CACHE": cache}, stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=900, check=False)
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertRegex(ended.stdout, r"^CapEff:\t0+\n(?s:.*)\n7 of 7 pairs passed\n$")
+        self.assertRegex(ended.stdout, r"^CapEff:\t0+\n(?s:.*)\n(\d+) of \1 pairs passed\n$")
 
 
 class Run(unittest.TestCase):
