@@ -297,7 +297,7 @@ class Grading(unittest.TestCase):
             self.assertEqual((rows[0]["program"], rows[0]["seed"]), ("80", "7"))
         self.assertIn("us and", rows[0]["first_reason"])
         out, rows = total([{"figures": slower(1), "own": "the server does not pass"}])
-        self.assertEqual((rows[0]["chosen"], rows[0]["measured"]), ("0", "0"), out)
+        self.assertEqual((rows[0]["chosen"], rows[0]["measured"]), ("0", "20"), out)
         self.assertIn("the server does not pass", out)
         out, rows = total([{"figures": slower(1.3), "kernel": "9.9"}])  # in proportion it is the same
         self.assertEqual(float(rows[0]["total"]), 62, out)
