@@ -85,7 +85,7 @@ handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you han
 	@$(MAKE) --no-print-directory -s all
 	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
-grade: ## HANDINS=FOLDER: points and reasons for each hand-in (FORMAT=autolab|gradescope)
+grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table
 	@mkdir -p results
 	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
 		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"

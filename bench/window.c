@@ -14,6 +14,7 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { ROUNDS = 11, MOST = 16 << 20 };
 
@@ -44,6 +45,7 @@ int main(void) {
     report_as("window", "cost");
     const int sock = socket(AF_INET, SOCK_DGRAM, 0); /* of no address: any port will do */
     struct ibv_context *ctx = open_device(&opt, sock, &port);
+    close(sock);
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 1, NULL, NULL, 0) : NULL;
     struct ibv_qp_init_attr init = {

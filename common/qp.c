@@ -17,9 +17,8 @@ enum ibv_mtu mtu_enum(uint32_t bytes) { return (enum ibv_mtu)(__builtin_ctz(byte
 
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic) {
-    const int rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                     (qp->qp_type == IBV_QPT_UC ? 0 : rc);
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (qp->qp_type != IBV_QPT_UC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = mtu_enum(peer->mtu),

@@ -193,7 +193,8 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     }
     if (opt->host) return;
     if (opt->verbose) printf("<- %s\n", rv->line);
-    opt->listener ? opt->listener = fd : close(fd); /* kept for the next client, or not */
+    if (opt->listener) opt->listener = fd; /* for the next client */
+    if (!opt->listener) close(fd);
 }
 
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {

@@ -129,38 +129,45 @@ def files_of(folder):
                     if name[0] != "." and regular(os.path.join(at, name)))
 
 
-def program_in(files, lab, remarks):
-    """The directory of the program among these files: with its own Makefile, or all its C files.
-    Of several programs the one called like the lab, or else the last that was written."""
-    files = [f for f in files if SOURCE.search(os.path.basename(f)) and not SUITE & set(f.split("/"))]
-    folders = sorted(sorted({os.path.dirname(f) for f in files if has_main(f)}), key=lambda f: (
-        f"my{lab}" in f, "program" in f, os.path.basename(f)[:2] == lab,
-        max(os.path.getmtime(path) for path in files if path.startswith(f))))
+def program_in(home, files, lab, remarks):
+    """The directory of the program among these files below home: with its own Makefile, or all its C
+    files. Of several programs the one called like the lab, or else the last that was written."""
+    own = {f: os.path.relpath(f, home) for f in files if SOURCE.search(os.path.basename(f))}
+    files = [f for f in own if not SUITE & set(own[f].split("/"))]
+    folders = sorted(sorted({os.path.dirname(f) for f in files if has_main(f)}), key=lambda at: (
+        f"my{lab}" in (name := os.path.relpath(at, home)), "program" in name, os.path.basename(at)[:2] == lab,
+        max(os.path.getmtime(f) for f in files if f.startswith(at + "/"))))
     if not folders:
         return None
     if len(folders) > 1:
         remarks.append(f"of {len(folders)} programs that in {os.path.basename(folders[-1])} counts")
         files = [f for f in files if f.startswith(folders[-1] + "/")]
     root = os.path.commonpath([folders[-1], *(os.path.dirname(f) for f in files)])
-    made = [os.path.dirname(f) for f in files if "akefile" in f and folders[-1].startswith(os.path.dirname(f))]
+    made = [os.path.dirname(f) for f in files if "akefile" in os.path.basename(f)
+            and f"{folders[-1]}/".startswith(os.path.dirname(f) + "/")]
     return max(made, key=len) if made else root
 
 
-def look_into(submission, folder, lab, scratch):
-    """Finds text and program in a folder; the archives in it, and those in them, count as folders."""
-    files = list(files_of(folder))
+def look_into(submission, folder, lab, scratch, ordered):
+    """Finds text and program in a folder; the archives in it, and those in them, count as folders. ordered:
+    of several texts the last counts by its name, not by its time."""
+    files, bad = list(files_of(folder)), ""
     for n, path in enumerate(archives := [f for f in files if ARCHIVE.search(f)]):
         into = os.path.join(scratch, f"{n:03}")
         os.makedirs(into)
-        submission.refused = submission.refused or unpack(path, into)
+        bad = bad or unpack(path, into)
         files += (inside := list(files_of(into)))
         archives += [f for f in inside if ARCHIVE.search(f)][:9 - len(archives)]
     if len(files) > 4 * MOST_FILES:
         submission.refused = f"it holds more than {4 * MOST_FILES} files"
         return
     texts = [f for f in files if is_text(f)]
-    if "side" not in os.path.basename(folder):
+    if not ordered:
         texts.sort(key=os.path.getmtime)
+    if bad and texts:
+        submission.remarks.append(bad)
+    elif bad:
+        submission.refused = bad
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:
@@ -173,8 +180,9 @@ def look_into(submission, folder, lab, scratch):
     # The program that came with the text, in the same archive, before any other.
     home = next((at for n in range(len(archives)) if (submission.text or "").startswith(
         (at := os.path.join(scratch, f"{n:03}")) + "/")), folder)
-    submission.program = program_in([f for f in files if f.startswith(home + "/")], submission.lab, submission.remarks) \
-        or program_in(files, submission.lab, submission.remarks)
+    submission.program = next(filter(None, (
+        program_in(at, [f for f in files if f.startswith(at + "/")], submission.lab, submission.remarks)
+        for at in (home, folder, scratch))), None)
     unread = [os.path.basename(f) for f in files if re.search(r"(?i)\.(docx?|odt|pdf|pages|rar|7z)$", f)]
     submission.remarks += [f"not read: {name}" for name in unread[:3]]
     mine = [f for f in files if f == submission.text
@@ -254,7 +262,7 @@ def collect(folder, lab, scratch, one=False):
             hand_ins += collect(place, lab, inside)  # a group's folder
             continue
         submission = Submission(name)
-        look_into(submission, place, lab, inside)
+        look_into(submission, place, lab, inside, os.path.dirname(place) == scratch)
         if alone and not submission.program and not ARCHIVE.search(alone):
             submission.text = alone  # whatever it is
         if "_LATE_" in name:

@@ -27,7 +27,11 @@ listening() {
 	esac
 }
 # A client tries for 5 s, or once (11); the other host may be slower than that.
-until listening || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
+for ((try = 0; try < 600; try++)); do
+	listening && break
+	kill -0 "$server" 2>/dev/null || break
+	sleep 0.1
+done
 "$program" "$@" "$address" >"$log.client" 2>&1
 client_status=$?
 

@@ -6,9 +6,13 @@ import random
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 
 from samples import ROOT, SAMPLES
+
+sys.path.append(f"{ROOT}/grading")
+import collect  # noqa: E402  pylint: disable=wrong-import-position
 
 TEMPLATE = "20260001"
 GOOD = 9  # three of each lab
@@ -104,6 +108,7 @@ def make_class():
     with open(name, encoding="utf-8") as file:
         template = file.read()
     os.remove(name)
+    check_packed(f"{ROOT}/handin-{TEMPLATE}.zip", template)
     measured = section(template, "measured")
     good = {TEMPLATE: template}
     for n, text in enumerate(pairs):
@@ -113,6 +118,17 @@ def make_class():
             f"HANDIN version=1 student={student} lab={lab} sizes=4K,16K,64K,256K\n{body}"
             f"{measured_by(student, measured, lab)}=== end complete\n")
     return made, good
+
+
+def check_packed(name, text):
+    """The archive beside it holds this text and the program, and a manifest that fits both."""
+    with tempfile.TemporaryDirectory() as scratch:
+        found, = collect.collect(name, "05", scratch)
+        assert found.student == TEMPLATE and not found.refused and not found.remarks, vars(found)
+        assert sorted(os.listdir(found.program)) == ["Makefile", "gather_write.c"], vars(found)
+        with open(found.text, encoding="utf-8") as packed:
+            assert packed.read() == text
+    os.remove(name)
 
 
 def section(text, name):

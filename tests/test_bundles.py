@@ -226,7 +226,8 @@ class Bundles(unittest.TestCase):
                 root = self.new_root(f"{scratch}/root")
             if not handin:
                 subprocess.run(["make", "-s", "handin", "STUDENT=20260001"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-                handin = f"{ROOT}/handin-20260001.zip"
+                handin = shutil.move(f"{ROOT}/handin-20260001.zip", scratch)
+                os.remove(f"{ROOT}/handin-20260001.txt")
             for form in os.environ.get("HV_FORMATS", " ".join(FORMATS)).split():
                 for which in os.environ.get("HV_WHICH", "right wrong").split():
                     with self.subTest(form=form, which=which):

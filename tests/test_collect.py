@@ -80,6 +80,12 @@ class Collect(Folder):
         self.whole(found["Zhang San_1"], "a")
         self.whole(found["b"], "b", "06", 2)
 
+    def test_a_class_in_a_folder_named_like_one_of_the_suites(self):
+        self.put("grading/tests/ann/handin-a.txt", TEXT.format("a", "05"))
+        self.put("grading/tests/ann/my05/gather_write.c")
+        self.put("grading/tests/ann/grading/old.c")
+        self.whole(self.found(where="grading/tests")["ann"], "a")
+
     def test_an_archive_each(self):
         files = {"x/handin-z.txt": TEXT.format("z", "07"), "x/my07/程序.c": CODE, "__MACOSX/._x": "x"}
         self.zipped("学生.zip", files)

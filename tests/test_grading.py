@@ -62,6 +62,7 @@ class Grading(unittest.TestCase):
         with open(f"{ROOT}/handin-x-1.txt", encoding="utf-8") as file:
             text = file.read()
         os.remove(f"{ROOT}/handin-x-1.txt")
+        os.remove(f"{ROOT}/handin-x-1.zip")
         self.assertEqual(ended.returncode, 1, ended)
         self.assertRegex(text, "HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed")
         write(f"{self.dir}/handin-x-1.txt", text)
@@ -80,6 +81,7 @@ class Grading(unittest.TestCase):
         with open(name, encoding="utf-8") as file:
             text = file.read()
         os.remove(name)
+        os.remove(name.replace(".txt", ".zip"))
         self.assertIn("=== 02_send_recv exit 0\n", text)
         self.assertTrue(text.endswith("\n=== end interrupted\n"), text[-200:])
 

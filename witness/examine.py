@@ -259,7 +259,6 @@ class Examiner(Spoiler):
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        self.at_once = []
         self.move(["client"], "each", MANY, slow=True)
         self.move(["client"], "each", DENSE)
         self.move(["server"], "each", self.draw())
@@ -375,6 +374,7 @@ class Examiner(Spoiler):
 
     def part(self, part):
         """What was wrong, or nothing."""
+        self.at_once = []  # a command that the reference is started by: see part_copy
         try:
             if part == "builds" or self.program:
                 getattr(self, f"part_{part}")()
@@ -391,7 +391,7 @@ class Examiner(Spoiler):
         name = entry["name"]
         self.user += 1
         self.careless, self.tried, self.program, self.base = [], [], None, 0
-        self.passed, self.at_once, points, why, figures = False, [], {}, {}, {}
+        self.passed, points, why, figures = False, {}, {}, {}
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
         print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)
