@@ -245,7 +245,7 @@ def collect(folder, lab, scratch, one=False):
         folder = into
     names = sorted(name for name in os.listdir(folder) if name[0] != "." and name != "__MACOSX")
     paths = [os.path.join(folder, name) for name in names]
-    one = one and not (len(paths) == 1 and regular(paths[0]))
+    one = (one or "MANIFEST" in names) and not (len(paths) == 1 and regular(paths[0]))  # make handin's archive
     if one or (sum(bool(has_main(path)) for path in paths) == 1 and sum(map(is_text, paths)) <= 1 and not any(
             ARCHIVE.search(name) or split(name, PLATFORM)[0] != name for name in names)):
         found = [(os.path.basename(os.path.abspath(folder)), folder, None)]  # one student's
