@@ -19,7 +19,7 @@ problem() { # SENTENCE FIX
 have() { command -v "$1" >/dev/null; }
 # get NAME FILE - the variable NAME becomes the file's first line, or nothing.
 get() { read -r "$1" 2>/dev/null <"$2" || printf -v "$1" ''; }
-can_open() { (exec 3<>"$1") 2>/dev/null; }
+can_open() { [ -e "$1" ] && (exec 3<>"$1") 2>/dev/null; } # the shell would make the file
 version() { # COMMAND: the first thing in its output that looks like a version
 	have "$1" && "$1" --version 2>/dev/null | grep -oEm1 '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n1
 }
@@ -89,6 +89,12 @@ for device in "${devices[@]}"; do
 		row device "$name: iWARP, which the samples pass over"
 		continue
 	fi
+	# What some samples need, and not every device has.
+	info=$(ibv_devinfo -v -d "$name" 2>/dev/null) lacks=''
+	[[ $info != *ATOMIC_NONE* ]] || lacks+=', atomics (04)'
+	[[ ! $info =~ max_srq:[[:space:]]+0[[:space:]] ]] || lacks+=', shared receive queues (10)'
+	[[ ! $info =~ max_mw:[[:space:]]+0[[:space:]] ]] || lacks+=', memory windows (13)'
+	[ -z "$lacks" ] || row device "$name has none of these: ${lacks:2}"
 	for port in "$device"/ports/*; do
 		get state "$port/state"
 		get layer "$port/link_layer"
@@ -130,6 +136,9 @@ for node in "${nodes[@]}"; do
 done
 if [ ${#devices[@]} != 0 ] && [ ${#nodes[@]} = 0 ]; then
 	problem "a device, but no /dev/infiniband/uverbs*" "modprobe ib_uverbs as root; in a container, start it with --device=/dev/infiniband/uverbs0"
+fi
+if [ ${#devices[@]} != 0 ] && ! can_open /dev/infiniband/rdma_cm; then
+	row node "/dev/infiniband/rdma_cm can't be opened: 11 needs it (as root: modprobe rdma_ucm; in a container: --device)"
 fi
 if [ ${#devices[@]} != 0 ] && have ibv_devices; then
 	seen=$(ibv_devices 2>/dev/null)

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import subprocess
+import tempfile
 import unittest
 
 from pairs import IN_VM
@@ -115,6 +116,20 @@ class Doctor(unittest.TestCase):
         finally:
             sh("ip addr replace 10.0.0.1/24 dev dummy0")
 
+    def test_what_a_device_lacks(self):
+        """By the real ibv_devinfo with some of its numbers changed: there is no other device here."""
+        self.assertNotIn("has none of these", self.doctor())
+        with tempfile.TemporaryDirectory() as scratch:
+            tool = os.path.join(scratch, "ibv_devinfo")
+            with open(tool, "w", encoding="utf-8") as file:
+                file.write('#!/bin/sh\n/usr/bin/ibv_devinfo "$@" | sed -E '
+                           '"s/(max_(srq|mw):[^0-9]*).*/\\10/; s/ATOMIC_HCA/ATOMIC_NONE/"\n')
+            os.chmod(tool, 0o755)
+            out = self.doctor(env={**os.environ, "PATH": scratch + ":" + os.environ["PATH"]})
+        self.assertRegex(out, r"rxe0 has none of these: atomics \(04\), shared receive queues \(10\), "
+                              r"memory windows \(13\)\n")
+        self.assertEqual(self.problems(out), [])
+
     def test_no_device(self):
         sh("rdma link delete rxe0")
         try:
@@ -145,7 +160,9 @@ class Doctor(unittest.TestCase):
     def test_no_node_and_no_userspace_driver(self):
         sh("mount -t tmpfs none /dev/infiniband; mount -t tmpfs none /etc/libibverbs.d")
         try:
-            found = dict(self.problems(self.doctor()))
+            out = self.doctor()
+            found = dict(self.problems(out))
+            self.assertIn("/dev/infiniband/rdma_cm can't be opened: 11 needs it", out)
             self.assertIn("ib_uverbs", found["a device, but no /dev/infiniband/uverbs*"])
             self.assertIn("ibverbs-providers",
                           found["the kernel has rxe0, libibverbs doesn't see it"])
