@@ -460,6 +460,7 @@ rxe_up() { # [NETDEV]
 		esac
 		die 1 "no kernel module rdma_rxe: $advice. The VM needs none: testenv/testenv.sh shell"
 	fi
+	modprobe -q rdma_ucm # for 11
 	if [ ! -e /sys/class/infiniband/rxe0 ]; then
 		# Where there is a way to other machines, their programs can be reached
 		# too. Else an interface that leads nowhere will do for both sides here.
