@@ -76,10 +76,10 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 	@tests/run.sh $(or $(TIER),all)
 
 starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
-	@grading/starter.py make "$(LAB)" "$(DIR)"
+	@learn/starter.py make "$(LAB)" "$(DIR)"
 
 student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
-	@grading/starter.py release
+	@learn/starter.py release
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
 	@$(MAKE) --no-print-directory -s all

@@ -14,7 +14,7 @@ import zipfile
 
 from samples import ROOT, main
 
-sys.path.append(f"{ROOT}/grading")
+sys.path += [f"{ROOT}/grading", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
 import collect
 import starter
