@@ -75,11 +75,11 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 	@testenv/deps.sh build vm wire test test-all
 	@tests/run.sh $(or $(TIER),all)
 
-starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
-	@grading/starter.py make "$(LAB)" "$(DIR)"
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
+	@learn/starter.py make "$(LAB)" "$(DIR)"
 
-student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
-	@grading/starter.py release
+student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
+	@learn/release.py $(or $(LABS),05 06 07)
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
 	@$(MAKE) --no-print-directory -s all
