@@ -213,8 +213,9 @@ class BreakIt(unittest.TestCase):
                      head.get("server's arguments", ""))
                 for i, ((_, program), head) in enumerate(zip(built, heads))]
         answers = vm.ask(jobs, at_a_time=4)
-        # The handout's item about a patch goes as far as the next one or a blank line.
-        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n- )", labs_md())
+        # What the handout says about a patch goes as far as the next one or a blank line.
+        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n$)",
+                           labs_md().split("\n## What happens\n")[1])
         items = {name + ".patch": " ".join(text.split()) for name, text in items}
         for name, head, (error, _), answer in zip(names, heads, built, answers):
             with self.subTest(patch=name):
@@ -368,13 +369,17 @@ class References(unittest.TestCase):
                        self.file_is_there)
             self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
 
+    def heading_is_there(self, link):
+        file, slug = link
+        with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+            headings = re.findall(r"(?m)^#+ (.*)", text.read())
+        return slug in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+                        for heading in headings}
+
     def test_links_to_headings(self):
         for file in ("README.md", "labs.md"):
-            with open(os.path.join(ROOT, file), encoding="utf-8") as text:
-                headings = re.findall(r"(?m)^#+ (.*)", text.read())
-            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-                     for heading in headings}
-            self.check(file, r"\]\(#([^)]+)\)", slugs.__contains__)
+            self.check(file, r"\]\(([\w.]*)#([^)]+)\)",
+                       lambda link: self.heading_is_there((link[0] or file, link[1])))
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
