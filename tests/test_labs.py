@@ -422,6 +422,9 @@ class Prose(unittest.TestCase):
         self.check("labs.md")
 
 
+TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md")
+
+
 class References(unittest.TestCase):
     """What the text points to is there."""
 
@@ -440,13 +443,13 @@ class References(unittest.TestCase):
         return any(glob.glob(os.path.join(ROOT, place, name)) for place in places)
 
     def test_files(self):
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
                        self.file_is_there)
             self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
 
     def test_links_to_headings(self):
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             with open(os.path.join(ROOT, file), encoding="utf-8") as text:
                 headings = re.findall(r"(?m)^#+ (.*)", text.read())
             slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
@@ -456,7 +459,7 @@ class References(unittest.TestCase):
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
             targets = set(re.findall(r"(?m)^([\w-]+):", text.read())) | {"run"}
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(?:`|^    |^)make ([a-z][\w-]*)", targets.__contains__)
 
     def test_manual_pages(self):
@@ -464,7 +467,7 @@ class References(unittest.TestCase):
             self.skipTest("dpkg lists the manual pages")
         pages = subprocess.run(["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True,
                                check=True).stdout
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(ibv_\w+)\(3\)", lambda name: f"/{name}.3" in pages)
 
 
