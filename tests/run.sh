@@ -207,6 +207,7 @@ part_more() { # what the samples from 08 on have of their own
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_grading() {
 	family collect python3 tests/test_collect.py
+	family names python3 tests/test_names.py
 	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }
