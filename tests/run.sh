@@ -181,6 +181,7 @@ part_units() {
 	step "judge" gcc -Icommon -o "$out/judge" tests/fuzz/judge.c \
 		common/{data,hints,options,report}.c -libverbs
 	family lines python3 tests/test_lines.py
+	family cheatsheet python3 tests/test_cheatsheet.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
 }
 part_pairs() {

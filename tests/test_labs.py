@@ -448,13 +448,17 @@ class References(unittest.TestCase):
                        self.file_is_there)
             self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
 
+    def heading_is_there(self, link):
+        file, slug = link
+        with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+            headings = re.findall(r"(?m)^#+ (.*)", text.read())
+        return slug in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+                        for heading in headings}
+
     def test_links_to_headings(self):
         for file in TEXTS:
-            with open(os.path.join(ROOT, file), encoding="utf-8") as text:
-                headings = re.findall(r"(?m)^#+ (.*)", text.read())
-            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-                     for heading in headings}
-            self.check(file, r"\]\(#([^)]+)\)", slugs.__contains__)
+            self.check(file, r"\]\(([\w.]*)#([^)]+)\)",
+                       lambda link: self.heading_is_there((link[0] or file, link[1])))
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
