@@ -61,6 +61,11 @@ if [ "${1:-}" = inside ]; then
 fi
 
 id=${1:-} lab=${2:-05} dir=${3:-} answers=${4:-}
+if (LC_ALL=C && [[ $id = *[!\ -~]* ]]); then
+	echo "STUDENT=$id has full-width digits or other characters that are not ASCII: type it without the" \
+		"input method, like 20260001 (请切换到半角)" >&2
+	exit 2
+fi
 [[ $id =~ ^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$ ]] || {
 	echo "which student? make handin STUDENT=ID, up to 32 letters, digits, - and _" >&2
 	exit 2
@@ -90,7 +95,9 @@ status=$?
 [ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # what was interrupted may lack it
 if [ -n "$answers" ]; then
 	echo "=== answers"
-	cat "$answers"
+	# In UTF-8, whatever the student's editor writes.
+	python3 -c 'import sys; sys.path.append("grading"); import handin
+sys.stdout.buffer.write(handin.decoded(open(sys.argv[1], "rb").read()).encode("utf-8", "replace"))' "$answers"
 	echo
 fi >>"$file"
 if [ -n "$interrupted" ]; then

@@ -163,6 +163,7 @@ part_sources() { # builds, and what can be seen without running anything
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "sizes of the parts, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
+	family zh python3 tests/test_zh.py
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
@@ -207,6 +208,7 @@ part_more() { # what the samples from 08 on have of their own
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_grading() {
 	family collect python3 tests/test_collect.py
+	family names python3 tests/test_names.py
 	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }

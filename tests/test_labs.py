@@ -347,6 +347,9 @@ class Prose(unittest.TestCase):
         self.check("labs.md")
 
 
+TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md")
+
+
 class References(unittest.TestCase):
     """What the text points to is there."""
 
@@ -364,7 +367,7 @@ class References(unittest.TestCase):
                    for place in places for what in ("", ".c"))
 
     def test_files(self):
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
                        self.file_is_there)
             self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
@@ -377,14 +380,14 @@ class References(unittest.TestCase):
                         for heading in headings}
 
     def test_links_to_headings(self):
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"\]\(([\w.]*)#([^)]+)\)",
                        lambda link: self.heading_is_there((link[0] or file, link[1])))
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
             targets = set(re.findall(r"(?m)^([\w-]+):", text.read())) | {"run"}
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(?:`|^    |^)make ([a-z][\w-]*)", targets.__contains__)
 
     def test_manual_pages(self):
@@ -392,7 +395,7 @@ class References(unittest.TestCase):
             self.skipTest("dpkg lists the manual pages")
         pages = subprocess.run(["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True,
                                check=True).stdout
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(ibv_\w+)\(3\)", lambda name: f"/{name}.3" in pages)
 
 
