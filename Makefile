@@ -60,6 +60,11 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
 		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
 
+show: LAB ?= 01
+show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
+	@testenv/deps.sh build vm wire
+	@learn/show.py "$(LAB)" "$(DIR)" $(ARGS)
+
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
 
@@ -114,4 +119,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers bench-window bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects bench bench-peers bench-window bundle deps demo doctor fuzz shell show wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
