@@ -175,7 +175,7 @@ def listed(path):
     """Of each line of a list what stands beside the ID, separated by commas or blanks. A name may stand first,
     if it can't be an ID itself."""
     found = {}
-    for line in handin.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
+    for line in handin.answers.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
         words = [word.strip('"') for word in re.split(r"[,;\s\uff0c\uff1b\u3000]+", line.strip())]
         at = next((n for n, word in enumerate(words[:2]) if expected.VALID_ID.fullmatch(word)), None)
         if at is None and (wide := next(filter(None, map(handin.wide_id, words)), "")):
