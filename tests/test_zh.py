@@ -5,6 +5,8 @@ tables, links, numbers and inline code words, section by section. What is taken 
 Its Chinese is set evenly, and both have one glossary."""
 import os
 import re
+import subprocess
+import unicodedata
 import unittest
 from collections import Counter, namedtuple
 from functools import lru_cache
@@ -17,13 +19,15 @@ CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)]+)\)")
 ITEM = re.compile(r"(?m)^(\d+\.|-) (?:`(\d\d-[a-z0-9-]+)`)?")
 NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:\.\d+)*")
+# What a table row has in both: code words, names like IBV_WR, numbers.
+FIXED = re.compile(r"`[^`]+`|[A-Za-z0-9.]*_[A-Za-z0-9_.]+|(?<![A-Za-z0-9_.])\d+(?:\.\d+)*(?![A-Za-z0-9_])")
 # A section: its heading and the line of that; of the rest lists of (line, what is there).
 Section = namedtuple("Section", "title line blocks items rows codes numbers links")
 HAN = "[\u4e00-\u9fff]"
 FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation of full width
 UNEVEN = {"half-width punctuation": f"{HAN}[,;:!?()]|[,;!?()]{HAN}|{FULL}[,;:!?]|[,;:!?]{FULL}",
           "no blank between Chinese and other words": f"{HAN}[A-Za-z0-9`]|[A-Za-z0-9`]{HAN}",
-          "a blank too many": f"{HAN} {HAN}|[^|] {FULL}|{FULL} (?!\\|)"}
+          "a blank too many": f"{HAN} {HAN}|[^| ] {FULL}|{FULL} (?! *\\|)"}
 
 
 def read(name):
@@ -46,8 +50,8 @@ def section(text):
     """One section. Its lines count from 0."""
     blocks = [(text.count("\n", 0, f.start()), (f[2], f[3] or f[4])) for f in BLOCK.finditer(text)]
     prose = without_blocks(text)
-    rows = [(n, (line.count("|"), CODE.findall(line.split("|")[1]))) for n, line in enumerate(prose.split("\n"))
-            if line.startswith("|")]
+    rows = [(n, (line.count("|"), CODE.findall(line.split("|")[1]), sorted(FIXED.findall(LINK.sub("", line.replace("_Keys", "_Key"))))))
+            for n, line in enumerate(prose.split("\n")) if line.startswith("|")]
     numbers = [(n, number) for n, line in enumerate(CODE.sub("", LINK.sub("", prose)).split("\n"))
                for number in NUMBER.findall(ITEM.sub("", line))]
     return Section(prose.split("\n", 1)[0], 0, blocks, spread(ITEM, prose), rows, spread(CODE, prose), numbers,
@@ -160,6 +164,23 @@ class Chinese(unittest.TestCase):
                     bad = re.search(pattern, bare)
                     self.assertIsNone(bad, f"{name}:{n}: {what}")
 
+
+    def test_the_cheat_sheet_lines_up(self):
+        """In a terminal, where a Chinese character takes two columns; and make cheatsheet prints the one asked for."""
+        for language, title in (("en", "Cheat sheet"), ("zh", "\u901f\u67e5\u8868")):
+            name = "labs.md" if language == "en" else "labs.zh.md"
+            part = next(text for text in read(name).split("\n## ") if text.startswith(title))
+            printed = subprocess.run(["make", "-s", "cheatsheet", f"LAB_LANG={language}"], cwd=ROOT, check=True,
+                                     capture_output=True, encoding="utf-8").stdout
+            for text in part, printed:
+                tables = [table.split("\n") for table in re.findall(r"(?m)(?:^\|.*\n)+", text)]
+                self.assertEqual(len(tables), 5)
+                for table in tables:
+                    widths = {sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line) for line in table if line}
+                    self.assertEqual(len(widths), 1, f"{name}: {table[0]}")
+            self.assertIn("RNR_RETRY_EXC_ERR", printed)
+            self.assertNotIn("`", printed)
+            self.assertEqual(bool(re.search(HAN, printed.split("RD (")[0])), language == "zh")
 
     def test_emphasis_is_shown(self):
         """Of stars the first of two must be able to open and the second to close, by CommonMark's rules."""
