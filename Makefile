@@ -60,8 +60,9 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
 		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
 
-cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md
-	@sed -n '/^## Cheat sheet/,/^## [^C]/{/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g;p}' labs.md
+cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
 
 show: LAB ?= 01
 show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
