@@ -336,7 +336,9 @@ def write_page(run, path, title, command):
 
 
 def main(lab="", own="", *arguments):
-    where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*")), "")
+    where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*") if lab else ()), "")
+    if not os.path.exists(f"{where}/Makefile"):
+        sys.exit(f"show.py: LAB={lab} is no sample's number, or DIR={own} has no Makefile")
     with open(f"{where}/Makefile", encoding="utf-8") as file:
         program = re.search(r"(?m)^SAMPLE *= *(\S+)", file.read())[1]
     arguments = list(arguments) or SMALL.get(lab, "").split()
@@ -345,8 +347,10 @@ def main(lab="", own="", *arguments):
     os.makedirs(folder, exist_ok=True)
     for path in glob.glob(f"{folder}/*"):
         os.remove(path)
-    subprocess.run(["make", "-s", "--no-print-directory", "-C", where], check=True)
-    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", f"{folder}/trace.so", f"{ROOT}/learn/trace.c"], check=True)
+    for build in (["make", "-s", "--no-print-directory", "-C", where],
+                  ["gcc", "-O2", "-fPIC", "-shared", "-o", f"{folder}/trace.so", f"{ROOT}/learn/trace.c"]):
+        if subprocess.run(build, check=False).returncode:
+            return 1
     wrapper = f"{folder}/{program}"  # as pair.sh wants it: one file with the program's name
     with open(wrapper, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\nexec python3 -B " + shlex.join(

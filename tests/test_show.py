@@ -16,7 +16,7 @@ from samples import PROGRAM, ROOT, main
 sys.path.insert(0, f"{ROOT}/witness")
 from ladder import packets  # noqa: E402
 
-COPY = f"{ROOT}/build/show"
+COPY = f"{ROOT}/build/show-{os.getpid()}"
 CLIENT = "10.0.1.2"
 MOST = 300_000  # bytes of a page
 # Patch, lab, its arguments; status of the client's completion, NAK on the wire, what a NIC refuses itself.
@@ -48,7 +48,8 @@ def copied(side, lab):
 def capture(lab):
     """Side, name and PSN of each packet, a side after the other."""
     found = packets(f"{COPY}/results/show/{lab}/packets.pcap")
-    return [[(p.name, p.psn, p.payload, p.carries) for p in found if (p.src == CLIENT) == client] for client in (True, False)]
+    return [[(p.name, p.psn, p.payload, p.carries) for p in found if (p.src == CLIENT) == client]
+            for client in (True, False)]
 
 
 @unittest.skipUnless(CHROMIUM, "no Chromium: apt install chromium")
@@ -57,7 +58,6 @@ class ShowTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        shutil.rmtree(COPY, ignore_errors=True)
         os.makedirs(f"{COPY}/results")
         copy_project(COPY)
         cls.browser = Browser()
@@ -65,6 +65,7 @@ class ShowTest(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.browser.close()
+        shutil.rmtree(COPY)
 
     def run_pair(self, lab, arguments="", status=0, **env):
         """What make show does, without looking for packages. Returns what both sides have printed."""
@@ -83,7 +84,8 @@ class ShowTest(unittest.TestCase):
         return self.browser.value(f"document.querySelector('{selector}')?.textContent ?? ''")
 
     def rows(self):
-        return self.browser.value("[...document.querySelectorAll('tbody tr')].map(r => [...r.children].map(c => c.textContent))")
+        return self.browser.value("[...document.querySelectorAll('tbody tr')]"
+                                  ".map(row => [...row.children].map(cell => cell.textContent))")
 
     def steps_both_ways(self):
         """Forward by key to the end, and back: at each step the page is what it was."""
@@ -115,7 +117,7 @@ class ShowTest(unittest.TestCase):
         rows = self.rows()
         wire = capture(lab)
         for side, sent in zip(("client", "server"), wire):
-            shown = [re.sub(rf"^The {side}'s NIC sends: | ✘ This is a refusal.*", "", what).rstrip(".")
+            shown = [re.sub(rf"^(✘ )?The {side}'s NIC sends: | ✘ This is a refusal.*", "", what).rstrip(".")
                      for _, _, where, what in rows if where == side and " NIC sends: " in what]
             self.assertEqual(shown, [
                 f"{name}, PSN {psn}" + (f", {count} bytes" if count else "") + (f"; {carries}" if carries else "")
@@ -205,7 +207,8 @@ class Broken(ShowTest):
                 self.assertIn("✘", self.text("#client .badge"))
                 self.assertIn(f"(status {status})", self.text("#client-status"))
                 rows = [what for *_, what in self.rows()]
-                shown = [re.search(r"refusal \(NAK\): (.*)\.$", what)[1] for what in rows if "sends" in what and "refusal" in what]
+                shown = [re.search(r"refusal \(NAK\): (.*)\.$", what)[1] for what in rows
+                         if "sends" in what and "refusal" in what]
                 self.assertEqual(set(shown), {nak} if nak else set())
                 self.assertEqual(bool(nak), any("NAK" in carries for sent in wire for *_, carries in sent))
                 self.assertEqual(any("and refuses" in what for what in rows), refused)
