@@ -23,7 +23,9 @@ from witness import merged  # noqa: E402
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 OTHER = {"client": "server", "server": "client"}
 BLOCKS = "--block-size 100 --block-num 5 --stride 300"
-SMALL = {"05": BLOCKS, "06": BLOCKS, "07": BLOCKS}  # where the default is long
+# Where the default is long.
+SMALL = {"04": "-n 3", "05": BLOCKS, "06": BLOCKS, "07": BLOCKS, "08": "-n 1 -s 1500", "09": "-n 3 -s 100",
+         "10": "-n 9", "13": "-n 1"}
 FIRST, LAST = 450, 150  # events that are kept of a long run
 KERNEL = re.compile(r" ([\d.]+): (\w+): \(.*?\) ?(.*)")
 # Of events at the same microsecond: the program posts before the NIC works, and polls after it.
@@ -113,7 +115,7 @@ class Run:
         """The NIC's events. On one host its lines are the same in both files, and who was meant has to be
         found out by queue pair and address."""
         qpns = {side: {e["qpn"] for e in self.calls[side] if e["k"] == "create_qp"} for side in SIDES}
-        seen, pending = set(), {}
+        seen, under_way = set(), defaultdict(list)
         for side in SIDES:
             for line in lines(f"{self.folder}/{side}.kernel"):
                 found = KERNEL.search(line)
@@ -124,9 +126,12 @@ class Run:
                 seen.add(line)
                 event = {"k": found[2], "t": float(found[1]) * 1e6, "s": side, **fields(found[3])}
                 thread = line.split(" [")[0], side
+                if event["k"] == "copy":
+                    under_way[thread].append(event)
                 if event["k"] == "copied":
-                    if pending.get(thread) and event["error"]:
-                        pending[thread]["error"] = event["error"]
+                    copy = under_way[thread].pop() if under_way[thread] else {}
+                    if event["error"]:
+                        copy["error"] = event["error"]
                     continue
                 if "bth" in event:
                     event["bth"] = bytes(int(x, 16) for x in event["bth"][1:-1].split(","))
@@ -141,7 +146,6 @@ class Run:
                 if event["k"] in ("request", "answer"):
                     event["k"] = "arrived"
                 if event["k"] == "copy":
-                    pending[thread] = event
                     event["data"] = bytes(int(x, 16) for x in re.findall("0x[0-9a-f]+", str(event["data"])))
                 self.calls[event["s"]].append(event)
         for side in SIDES:
@@ -239,9 +243,9 @@ class Run:
             at = addr - self.extents[e["s"]][e["extent"]]["addr"]
             memory, sure = held[e["s"]][e["extent"]], known[e["s"]][e["extent"]]
             if e["k"] == "copy":
-                part = slice(at, at + min(e["len"], 64))
+                part = slice(at, at + min(e["len"], 32))
                 e["old"] = memory[part].hex() if all(sure[part]) else None
-                e["new"] = data.hex() if e["dir"] == 0 else e["old"]
+                e["new"] = data[:32].hex() if e["dir"] == 0 else e["old"]
             if e["k"] == "mem" or (e["k"] == "copy" and e["dir"] == 0 and "error" not in e):
                 memory[at:at + len(data)] = data
                 sure[at:at + e["len"]] = bytes(e["len"])
@@ -296,7 +300,7 @@ class Run:
                 "q": {name: value for e in mine for name, value in e.get("q", {}).items()},
                 "live": [[e["region"], 1 + (e["k"] == "dereg_mr")] for e in mine if "region" in e],
                 "printed": kinds["out"] + kinds["err"],
-                **{name: kinds[name] for name in ("post_send", "post_recv", "poll")}}
+                **{name: kinds[name] for name in ("post_send", "post_recv", "poll", "atomic")}}
         self.note("cut", total=len(self.events), first=FIRST, last=LAST)
         return self.events[:FIRST] + [gap] + self.events[-LAST:]
 
@@ -332,7 +336,9 @@ def write_page(run, path, title, command):
 
 
 def main(lab="", own="", *arguments):
-    where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*")), "")
+    where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*") if lab else ()), "")
+    if not os.path.exists(f"{where}/Makefile"):
+        sys.exit(f"show.py: LAB={lab} is no sample's number, or DIR={own} has no Makefile")
     with open(f"{where}/Makefile", encoding="utf-8") as file:
         program = re.search(r"(?m)^SAMPLE *= *(\S+)", file.read())[1]
     arguments = list(arguments) or SMALL.get(lab, "").split()
@@ -341,8 +347,10 @@ def main(lab="", own="", *arguments):
     os.makedirs(folder, exist_ok=True)
     for path in glob.glob(f"{folder}/*"):
         os.remove(path)
-    subprocess.run(["make", "-s", "--no-print-directory", "-C", where], check=True)
-    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", f"{folder}/trace.so", f"{ROOT}/learn/trace.c"], check=True)
+    for build in (["make", "-s", "--no-print-directory", "-C", where],
+                  ["gcc", "-O2", "-fPIC", "-shared", "-o", f"{folder}/trace.so", f"{ROOT}/learn/trace.c"]):
+        if subprocess.run(build, check=False).returncode:
+            return 1
     wrapper = f"{folder}/{program}"  # as pair.sh wants it: one file with the program's name
     with open(wrapper, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\nexec python3 -B " + shlex.join(
