@@ -59,7 +59,8 @@ class Packet:
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
         requester = value["ip.dst"] if self.answer else self.src, opcode == 100
-        self.psn = (psn - first_psns.setdefault(requester, psn)) % (1 << 24)
+        half = 1 << 23  # PSNs have 24 bits: what lies behind the first one is negative
+        self.psn = (psn - first_psns.setdefault(requester, psn) + half) % (2 * half) - half
         self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
                       for name, text in value.items() if "eth." in name or "immdt" in name
                       if text}
@@ -85,7 +86,7 @@ class Packet:
         if "atomicacketh.origremdt" in value:
             yield f"was {value['atomicacketh.origremdt']}"
         if "Invalidate" in self.name:
-            yield f"IETH rkey 0x{self.raw[12:16].hex().lstrip('0')}"
+            yield f"IETH rkey 0x{int.from_bytes(self.raw[12:16], 'big'):x}"
         if "immdt" in value:
             yield f"immediate {value['immdt']}"
 
