@@ -212,10 +212,10 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
  * parts. It continues where it stopped: at receive next_wr of message next_message. */
 static void post_ahead(struct side *s, const struct layout *l, enum method method, unsigned limit,
                        unsigned depth) {
-    while (s->next_message < limit) {
+    while (s->next_message < limit && s->expected < s->used + QUEUE_SIZE) {
         const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
-        const uint32_t n = smaller(p.wrs - s->next_wr, PART);
-        if (s->expected + n > s->used + QUEUE_SIZE) return;
+        const uint32_t room = (uint32_t)(s->used + QUEUE_SIZE - s->expected);
+        const uint32_t n = smaller(p.wrs - s->next_wr, smaller(PART, room));
         post_receives(s, &p, s->next_wr, n);
         s->next_wr += n;
         if (s->next_wr == p.wrs) s->next_message++, s->next_wr = 0;
@@ -259,9 +259,9 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
         i += ended;
         if (ended && bytes != i * l->bytes) /* a message shorter than its receive is no error */
             die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
-        if (ended || k % PART == 0) post_ahead(s, l, method, smaller(count, i + depth), depth);
         if (s->used - told < PART && !(ended && (i == count || i % ((depth + 1) / 2) == 0)))
             continue;
+        post_ahead(s, l, method, smaller(count, i + depth), depth);
         send_ack(s);
         told = s->used;
     }
