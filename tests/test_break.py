@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ WORK = os.path.join(ROOT, "results", "test-break")
 ENGLISH = os.path.join(ROOT, "labs.md")
 STEPS = handout.steps(ENGLISH)
 LIMIT = 600  # seconds for a program that is driven, on however busy a machine
+PATIENCE = 150  # for the next thing that it says
 
 
 def there(number):
@@ -258,6 +260,9 @@ class Driven(unittest.TestCase):
         os.close(theirs)
         screen, left = "", list(typed)
         while True:
+            if not select.select([ours], [], [], PATIENCE)[0]:
+                made.kill()
+                self.fail(f"nothing more in {PATIENCE} s: {screen}\n{self.session(made.pid)}")
             try:
                 screen += os.read(ours, 65536).decode(errors="replace")
             except OSError:
