@@ -16,7 +16,7 @@ from witness import read
 # ib_uverbs_modify_qp and ib_uverbs_wc (rdma/ib_user_verbs.h), rxe_send_wqe (rdma/rdma_user_rxe.h), and a
 # packet's first 40 bytes (IBTA 9.2 to 9.3).
 PROBES = """p:pd rxe_alloc_pd
-p:cq rxe_create_cq cqe=+0($arg2):u32
+p:cq rxe_create_cq cqe=+0($arg2):u32 channel=+32($arg1):x64
 p:srq rxe_create_srq
 p:ah rxe_create_ah
 p:mw rxe_alloc_mw
@@ -31,6 +31,7 @@ b2=+16(+24($arg2)):x64 b3=+24(+24($arg2)):x64 b4=+32(+24($arg2)):x64 size=+42($a
 p:completion rxe_cq_post id=+0($arg2):x64 status=+8($arg2):u32 opcode=+12($arg2):u32 bytes=+20($arg2):u32 \
 imm=+24($arg2):u32 qpn=+28($arg2):x32
 p:notify rxe_req_notify_cq flags=$arg2:u32
+p:request rdma_rxe:copy_data opcode=-172($arg3):u32 flags=-168($arg3):x32 access=$arg2:x32
 p:srq_limit rxe_modify_srq limit=+8($arg2):u32
 p:bind rxe_bind_mw addr=+24($arg2):x64 length=+32($arg2):u64 access=+52($arg2):x32
 p:invalidate rxe_invalidate_mw rkey=$arg2:x32
@@ -97,7 +98,7 @@ class Flow(Pair):
             while self.lines[role]:
                 self.said[role] = self.lines[role].pop(0)
                 step = self.said[role].decode("ascii", "replace").removeprefix("sync ")
-                if self.on(step.split()[0] if role == "client" else "", self) == "cut":
+                if self.on(step.split(" ")[0], self) == "cut":
                     return False
                 with suppress(OSError):
                     ends[OTHER[role]].sendall(self.said[role] + b"\n")
@@ -130,29 +131,32 @@ class Direct:
 
 class Run:
     """One pair, and what is known of it. student: the roles that are the student's program."""
-    def __init__(self, nic, kind, programs, arguments, spoil=None, env=None):
-        """programs: by role; spoil(step, run): does harm at a barrier. env: the client's and server's."""
-        self.nic, self.arguments, self.env = nic, arguments, env or {}
-        self.steps, self.queues, self.verdicts, self.spoil = [], {"client": [], "server": []}, {}, spoil
+    def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
+        """programs: by role. harm: what is done to the side harmed, see parts.py. env: its environment."""
+        self.nic, self.arguments, self.harm, self.harmed = nic, arguments, harm, harmed
+        self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
         nic.forget()
 
         def side(role, more):
             return lambda rest: Side(role, [programs[role], *more, "--timeout=2", *rest],
-                                     env=self.env.get(role))
+                                     env=env if role == harmed else None)
         self.pair = kind(self.on)
         self.pair.run(side("server", []), side("client", arguments))
-        self.seen, self.events = nic.seen(), nic.events()
-        self.sides = self.pair.sides
+        self.sides, self.events = self.pair.sides, nic.events()
+        self.seen = nic.seen(self.events)
+        self.output = {role: [side.said(which) for which in (0, 1)] for role, side in self.sides.items()}
 
     def on(self, step, pair):
         self.steps.append(step)
         self.sides = pair.sides
         if step == "verdict":
             self.verdicts = {role: said.decode("ascii", "replace") for role, said in pair.said.items()}
+            if self.harm:  # or it would fail by its peer's verdict
+                pair.said[OTHER[self.harmed]] = b"verdict PASS"
         for role, queues in self.queues.items() if step in ("ready", "done", "verdict") else ():
             with suppress(OSError, struct.error):
                 queues.append((step, rings(pair.sides[role].process.pid)))
-        return self.spoil(step, self) if self.spoil else None
+        return self.harm.action(step, self, self.harmed) if self.harm and self.harm.action else None
 
     def pid(self, role):
         return self.sides[role].process.pid if role in self.sides else 0
@@ -187,6 +191,10 @@ class Run:
         words = self.pair.first.get(role, b"").decode("ascii", "replace").split()
         return {name: value for name, _, value in (word.partition("=") for word in words)}
 
+    def of_queue(self, role):
+        """The requests that the NIC moved data for."""
+        return [f for f in self.of(role, "request") if f["flags"] < 64]
+
     def number(self, role, name):
         return int(self.line(role).get(name, "0"), 0)
 
@@ -212,8 +220,9 @@ class Run:
         read_one = request if which == "send" else receive
         return waiting, [read_one(e) for e in elements if any(e)]
 
-    def said(self, role, *which):
-        return self.sides[role].said(*(which or (0, 1))) if role in self.sides else []
+    def said(self, role, which=0):
+        """The lines of its stdout, or its stderr (1)."""
+        return self.output[role][which] if role in self.output else []
 
     def words(self, role):
         """What it complains about: its first line on stderr, without its name."""
@@ -229,8 +238,12 @@ class Run:
         return self.sides[role].process.returncode if role in self.sides else None
 
     def result(self, role):
-        lines = [line for line in self.said(role, 0) if line.startswith("RESULT ")]
+        lines = [line for line in self.said(role) if line.startswith("RESULT ")]
         return dict(word.partition("=")[::2] for word in lines[-1].split()[1:]) if lines else {}
+
+    def hung(self, role):
+        """It had to be ended."""
+        return self.status(role) == -9
 
     def left(self, role):
         return [what for thread, what in self.seen.left if thread == self.pid(role)]

@@ -54,11 +54,11 @@ class Wrong(Exception):
 
 
 class Nic:
-    """Soft-RoCE, watched. more: probes beside those above."""
-    def __init__(self, more=""):
+    """Soft-RoCE, watched."""
+    def __init__(self, probes=PROBES):
         subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False,
                        stderr=subprocess.DEVNULL)
-        for name, value in (("kprobe_events", PROBES + more), ("buffer_size_kb", "4096"),
+        for name, value in (("kprobe_events", probes), ("buffer_size_kb", "4096"),
                             ("options/record-cmd", "0"),  # a program chooses its name itself
                             ("events/kprobes/enable", "1")):
             write(f"{TRACE}/{name}", value)
@@ -81,8 +81,8 @@ class Nic:
                                      in re.findall(r"(\w+)=(\w+)", rest)})
                 for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
 
-    def seen(self):
-        events = self.events()
+    def seen(self, events=None):
+        events = events or self.events()
         if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
             raise RuntimeError("more happened than could be watched")
         # rxe's structure holds the one that verbs know, everywhere at the same place.
