@@ -236,8 +236,7 @@ def check(lab, wanted=""):
     right = report(lab, directory, each, rows)
     state = load()
     name = os.path.relpath(directory, ROOT)
-    state[lab] = {"directory": name, "digest": before, "rows": rows,
-                  "hints": state.get(lab, {}).get("hints", {}) if state.get(lab, {}).get("directory") == name else {}}
+    state[name] = {"lab": lab, "digest": before, "rows": rows, "hints": state.get(name, {}).get("hints", {})}
     save(state)
     return right
 
@@ -258,11 +257,11 @@ def hint(lab, wanted=""):
     if lab not in LABS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
-    state = load()
-    if state.get(lab, {}).get("digest") != digest(directory):
+    name, state = os.path.relpath(directory, ROOT), load()
+    if state.get(name, {}).get("digest") != digest(directory):
         check(lab, wanted)
         state = load()
-    first = next((row for row in state[lab]["rows"] if not row["right"]), None)
+    first = next((row for row in state[name]["rows"] if not row["right"]), None)
     if not first:
         print(say("hint none", lab=lab))
         return True
@@ -270,8 +269,8 @@ def hint(lab, wanted=""):
     if not three:
         print(say("hint missing", part=first["part"], lab=lab))
         return True
-    degree = min(state[lab]["hints"].get(first["part"], 0), 2)
-    state[lab]["hints"][first["part"]] = degree + 1
+    degree = min(state[name]["hints"].get(first["part"], 0), 2)
+    state[name]["hints"][first["part"]] = degree + 1
     save(state)
     print(say("hint", degree=degree + 1, lab=lab, part=first["part"], text=three[degree]))
     return True
@@ -298,18 +297,16 @@ def progress():
         handed |= set(re.findall(r"\AHANDIN .*\blab=(\d\d)", starter.read(path)))
     print(say("progress head"))
     for lab in LABS:
-        kept = state.get(lab, {})
-        mine = kept.get("directory", "my" + lab)
-        directory = f"{ROOT}/{mine}"
-        parts, words = "-", say("not started")
-        if os.path.isdir(directory):
-            words = say("not checked")
+        names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
+        if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
+            names.append("my" + lab)
+        names = [name for name in names if f"{ROOT}/{name}" != sample(lab)]
+        for name in names or ["-"]:
+            parts, words, kept = "-", say("not checked" if names else "not started"), state.get(name)
             if kept:
-                parts = f"{sum(row['right'] for row in kept['rows'])} of {len(kept['rows'])}"
-                words = say("unchanged" if kept["digest"] == digest(directory) else "changed")
-        else:
-            mine = "-"
-        print(f"{lab:4} {mine:17} {parts:7} {words}{', ' + say('handed in') if lab in handed else ''}")
+                parts = say("count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"]))
+                words = say("unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed")
+            print(f"{lab:4} {name:17} {parts:15} {words}{', ' + say('handed in') if lab in handed else ''}")
     return True
 
 

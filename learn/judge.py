@@ -21,8 +21,7 @@ KINDS = {"09": seen.Flow, "11": seen.Direct}
 
 class Judge:
     """Of one program after the other: which of a lab's parts are right, and the first thing that is not."""
-    def __init__(self, jobs):
-        labs, self.jobs = {job["lab"] for job in jobs}, jobs
+    def __init__(self, labs):
         self.nic = witness.Nic("".join(
             f"{line}\n" for line in (witness.PROBES + seen.PROBES).splitlines()
             if (name := line[2:].split()[0]) not in UNUSED and ALONE.get(name, "") in ("", *labs)))
@@ -94,10 +93,6 @@ class Judge:
                          "options": options})
         return rows
 
-    def all(self):
-        for number, job in enumerate(self.jobs):
-            print("ROW " + json.dumps([number, self.judge(job)]), flush=True)
-
 
 def one_provider():
     """Of libibverbs' libraries for devices that of Soft-RoCE alone: loading all takes each process a second here."""
@@ -109,7 +104,19 @@ def main(path):
     one_provider()
     os.makedirs("/run/grade", exist_ok=True)
     with open(path, encoding="utf-8") as file:
-        Judge(json.load(file)).all()
+        jobs = list(enumerate(json.load(file)))
+    ours = [each for each in jobs if each[1]["lab"] in LABS]
+    judge = Judge({job["lab"] for _, job in ours}) if ours else None
+    for number, job in ours:
+        print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
+    if len(ours) < len(jobs):
+        import examined  # pylint: disable=import-outside-toplevel # it takes time
+        examined.set_up()
+        if judge:  # the grader's probes are others
+            witness.write(f"{witness.TRACE}/events/kprobes/enable", "0")
+    for number, job in jobs:
+        if job["lab"] not in LABS:
+            print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
 
 
 if __name__ == "__main__":

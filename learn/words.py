@@ -23,7 +23,7 @@ ENGLISH = {
     "hint none": "nothing to hint at: all parts of lab {lab} are right",
     "hint missing": "there is no hint for {part} of lab {lab}; read what make check says",
     "watching": "watching {directory}; Ctrl-C ends it",
-    "progress head": "lab  directory         parts   state",
+    "progress head": "lab  directory         right           state",
     "not started": "not started",
     "not checked": "started, not checked yet",
     "unchanged": "unchanged since",
