@@ -153,15 +153,14 @@ def draw():
             "short": letters[:random.randint(20, 60)], "long": letters}
 
 
-def job(lab, directory):
-    """What judge.py takes of a program: where it is, what it lacks."""
+def job(lab, source, program, odd, checked=""):
+    """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers."""
     random.seed(os.environ.get("SEED"))
-    program, odd = build(directory, lab)
     return {"lab": lab, "program": program, "reference": reference(lab), "odd": odd,
-            "unwritten": unwritten(text(directory)), "draws": [draw() for _ in range(3)],
+            "unwritten": unwritten(source), "draws": [draw() for _ in range(3)],
             "seed": random.random(), "HV_FAIL": f"{BUILT}/fail_verbs.so", "HV_DEVICE": f"{BUILT}/other_device.so",
             "course": f"{BUILT}/course.so",
-            "sanitized": sanitized(directory) if lab in BLOCKS and program else ""}
+            "sanitized": checked}
 
 
 # ---- judging ----
@@ -229,7 +228,8 @@ def check(lab, wanted=""):
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
     before = digest(directory)
-    each = job(lab, directory)
+    program, odd = build(directory, lab)
+    each = job(lab, text(directory), program, odd, sanitized(directory) if lab in BLOCKS and program else "")
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
     rows = judged([each])[0]

@@ -4,9 +4,9 @@ to 07 are examined by witness/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
-from rules import (OTHER, arms, asked, completes, count, gives_back, made, no_rnr, notices, only, passes, queue_pair, receives,
-                   region, requests_seen, room, sends, sge_of_requests, states, stops, strangers, verdict,
-                   with_channel)
+from rules import (OTHER, arms, asked, completes, count, data_right, gives_back, made, no_rnr, notices, only, passes,
+                   queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states, stops, strangers,
+                   verdict, window_type, with_channel)
 from words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
@@ -70,7 +70,7 @@ def atomics(run):
 def bursts(run):
     return [("RDMA WRITE with immediate", to_peer(
         run, i % BURST * size(run), length=size(run), imm=(i, "why network"), solicited=int(i % BURST == BURST - 1)))
-        for i in range(asked(run, "iters") * BURST)]
+        for i in range(BURST * (1 if run.todo("client") else asked(run, "iters")))]
 
 
 def datagrams(role):
@@ -143,7 +143,7 @@ LABS = {
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
         Part("the messages", 2, BOTH, [
             *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), completes,
-            *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH)], [verdict]),
+            *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH), data_right], [verdict]),
         Part("undo", 3, BOTH, [], [gives_back, passes]),
         harms=(LATE, LATE)),
     "03": lab(
@@ -167,13 +167,13 @@ LABS = {
         f"{SIZES} / {SIZES} / --transport=uc",
         Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
-        Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size)]),
+        Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size), data_right]),
         Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), passes])),
     "09": lab(
         f"{SIZES} / {SIZES} / --iters={{few}}",
         Part("queue pair", 1, BOTH, [queue_pair(4)]),
         Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
-        Part("the SEND", 3, BOTH, [sends("client", datagrams("client")), completes]),
+        Part("the SEND", 3, BOTH, [sends("client", datagrams("client")), completes, only("client", data_right)]),
         Part("from whom", 4, BOTH, [sends("server", datagrams("server")), strangers, passes])),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
@@ -196,7 +196,7 @@ LABS = {
     "13": lab(
         f"{SIZES} / {SIZES} / --withdraw=2",
         Part("memory", 1, BOTH, [region(length=lambda run, _: size(run) + 16, client=LW, server=LW | MW)]),
-        Part("the window", 2, SERVER, [made("mw", "a memory window")]),
+        Part("the window", 2, SERVER, [made("mw", "a memory window"), window_type(2)]),
         Part("the loans", 3, SERVER, [count("bind", "binds", "server", lambda run: asked(run, "iters")), binds]),
         Part("the client's WRITEs", 4, BOTH, [sends("client", loans), passes])),
 }

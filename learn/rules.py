@@ -146,11 +146,14 @@ def sge_right(run, role, what, sge, length=None):
 def receives(role, least, length, which="recv"):
     """Posted when the side says ready. least, length: functions of the run."""
     def demand(run, r):
-        if role != r:
+        if role != r or (run.todo(r) and "ready" not in run.steps):  # it stopped before one could look
             return None
         waiting, elements = run.queue(role, "ready", which)
         if waiting < least(run):
             return say("no receive", role=role, found=waiting, right=least(run))
+        places = [element.sges[0][0] for element in elements if element.sges]
+        if len(set(places)) < len(places):
+            return say("receive twice", role=role)
         for element in elements:
             room_for = sum(sge[1] for sge in element.sges)
             wrong = next(filter(None, (sge_right(run, role, "receive", sge) for sge in element.sges)), None)
@@ -227,6 +230,12 @@ def completes(run, role):
     return say("bad completion", role=role, status=STATUS[bad] if bad < len(STATUS) else bad)
 
 
+def data_right(run, role):
+    """What its peer, the sample, does not complain about."""
+    words = run.words(OTHER[role])
+    return say("peer finds", role=role, words=words) if "byte " in words or "bytes came" in words else None
+
+
 def verdict(run, role):
     return None if run.verdicts.get(role) == "verdict PASS" else say("no verdict", role=role)
 
@@ -265,6 +274,13 @@ def stops(run, role):
     return say("stops", role=role, status=run.status(role))
 
 
+def window_type(right):
+    def demand(run, role):
+        found = [f["type"] for f in run.of(role, "mw")]
+        return say("window type", role=role, found=found[0], right=right) if found[:1] != [right] else None
+    return demand
+
+
 def strangers(run, role):
     return None if any(" strange=0" in line for line in run.said(role)) else say("strangers", role=role)
 
@@ -273,7 +289,8 @@ def passes(run, role):
     """The side, and what it prints last."""
     result, status = run.result(role), run.status(role)
     if run.hung(role):
-        return say("hangs", role=role)
+        unacknowledged = run.of(role, "notify") and run.verdicts.get(role)
+        return say("not acknowledged" if unacknowledged else "hangs", role=role)
     if status is not None and status < 0:
         return say("killed", role=role, signal=-status)
     if status != 0 or result.get("status") != "PASS":

@@ -19,7 +19,7 @@ PROBES = """p:pd rxe_alloc_pd
 p:cq rxe_create_cq cqe=+0($arg2):u32 channel=+32($arg1):x64
 p:srq rxe_create_srq
 p:ah rxe_create_ah
-p:mw rxe_alloc_mw
+p:mw rxe_alloc_mw type=+28($arg1):u32
 r:keys rxe_reg_user_mr lkey=+16($retval):x32
 p:qp rxe_create_qp srq=+32($arg2):x64 inline=+64($arg2):u32 all=+72($arg2):u32 type=+76($arg2):u32
 p:state ib_uverbs:modify_qp mask=+68($arg2):x32 qkey=+72($arg2):u32 rq_psn=+76($arg2):x32 sq_psn=+80($arg2):x32 \
