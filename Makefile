@@ -81,11 +81,26 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 	@testenv/deps.sh build vm wire test test-all
 	@tests/run.sh $(or $(TIER),all)
 
-starter: ## LAB=05 [DIR=my05]: the assignment's program, without what is yours to write
-	@grading/starter.py make "$(LAB)" "$(DIR)"
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
+	@learn/starter.py make "$(LAB)" "$(DIR)"
 
-student-release: ## for instructors: all but the solutions, as results/hello-verbs.tar.gz
-	@grading/starter.py release
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
+	@testenv/deps.sh vm
+	@learn/check.py check "$(LAB)" "$(DIR)"
+
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
+	@testenv/deps.sh vm
+	@learn/check.py hint "$(LAB)" "$(DIR)"
+
+watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
+	@testenv/deps.sh vm
+	@learn/check.py watch "$(LAB)" "$(DIR)"
+
+progress: ## which labs you have begun, and how far you are
+	@learn/check.py progress
+
+student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
+	@learn/release.py $(or $(LABS),05 06 07)
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
 	@$(MAKE) --no-print-directory -s all
@@ -120,4 +135,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle check deps demo doctor fuzz hint progress watch shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

@@ -24,7 +24,7 @@ PLATFORM = [re.compile(pattern) for pattern in (
     r"(.+?)_attempt_\d{4}-[\d-]+(?:_|(?=\.txt$))(.+)$")]
 FLAT = PLATFORM + [re.compile(pattern) for pattern in (
     r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$")]
-SUITE = {"common", "blocks", "tests", "testenv", "witness", "bench", "grading", "build"}
+SUITE = {"common", "blocks", "tests", "testenv", "witness", "bench", "grading", "learn", "build"}
 
 
 class Submission:

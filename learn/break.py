@@ -117,7 +117,7 @@ def prepare(step, about):
         except FileNotFoundError:
             raise Stop(say("no git"), 1) from None
         except subprocess.CalledProcessError:
-            raise Stop(say("changed", file=f"{about['sample']}/{name}"), 1) from None
+            raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
         text = read(os.path.join(copy, name))
     place = os.path.join(COPIES, step.name)
     os.makedirs(place, exist_ok=True)
@@ -130,7 +130,7 @@ def prepare(step, about):
     made = subprocess.run(["make", "-s", "-C", place, "OBJECTS=../../objects", "DIRS=../../../common" + (
         " ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else "")], check=False)
     if made.returncode:
-        raise Stop(say("not built"), 1)
+        raise Stop(say("break not built"), 1)
     return place
 
 
