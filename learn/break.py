@@ -105,7 +105,7 @@ def prepare(step, about):
     """Makes the program with the change, and returns its directory. The student's files stay as they are."""
     sample = os.path.join(ROOT, about["sample"])
     name = next(name for name in os.listdir(sample) if name.endswith(".c"))
-    if "(TODO 1)" in read(os.path.join(sample, name)):
+    if "is not written yet (TODO" in read(os.path.join(sample, name)):
         raise Stop(say("starter", sample=about["sample"], step=step.number), 0)
     with tempfile.TemporaryDirectory() as tree:
         copy = os.path.join(tree, about["sample"])
