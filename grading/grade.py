@@ -144,7 +144,8 @@ def table(hs, rubric, roster, answers):
     for h in hs:
         reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
         yield {"file": h.file, "student": h.student, "name": roster.get(h.student, ""), **h.points,
-               "score": sum(h.points.values()), "of": rubric.total, "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
+               "score": sum(h.points.values()), "of": rubric.total,
+               "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
                "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no",
                "total": total(h, rubric, answers),
                "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}
@@ -175,7 +176,7 @@ def listed(path):
     """Of each line of a list what stands beside the ID, separated by commas or blanks. A name may stand first,
     if it can't be an ID itself."""
     found = {}
-    for line in handin.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
+    for line in handin.answers.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
         words = [word.strip('"') for word in re.split(r"[,;\s\uff0c\uff1b\u3000]+", line.strip())]
         at = next((n for n, word in enumerate(words[:2]) if expected.VALID_ID.fullmatch(word)), None)
         if at is None and (wide := next(filter(None, map(handin.wide_id, words)), "")):

@@ -7,10 +7,13 @@ people's files have been through editors and mail: what that does is remarked an
 import os
 import re
 import stat
+import sys
 import unicodedata
-from contextlib import suppress
 
 import expected
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn"))
+import answers  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 
 MAX_FILE = 1 << 20  # bytes; a good one has some 20,000
 MAX_LINES = 50000
@@ -57,16 +60,6 @@ class Handin:
         if line is not None and len(reasons) < REASONS:
             words += f"\n     line {line + 1}: {printable(self.lines[line], 99)}"
         reasons.append(words if len(reasons) < REASONS else "")
-
-
-def decoded(data):
-    """Text of people's: UTF-8, UTF-16 with its mark, or what Chinese Windows writes (GBK, GB18030)."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace")
-    for encoding in ("utf-8-sig", "gb18030"):
-        with suppress(UnicodeDecodeError):
-            return data.decode(encoding)
-    return data.decode("utf-8", "replace")
 
 
 def wide_id(text):
@@ -266,6 +259,9 @@ def check(h):
         ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
     if odd:
         h.remarks.append("it came with " + ", ".join(odd))
+    written = "\n".join(line for line in h.lines[end:] if not line.startswith("=== end")).replace("\0", "")
+    if written.strip() and (words := answers.remark(written)):
+        h.remarks.append(words)
     if strange:
         h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
                          f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")

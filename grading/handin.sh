@@ -95,10 +95,7 @@ status=$?
 [ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # what was interrupted may lack it
 if [ -n "$answers" ]; then
 	echo "=== answers"
-	# In UTF-8, whatever the student's editor writes.
-	python3 -c 'import sys; sys.path.append("grading"); import handin
-sys.stdout.buffer.write(handin.decoded(open(sys.argv[1], "rb").read()).encode("utf-8", "replace"))' "$answers"
-	echo
+	learn/answers.py plain "$answers"
 fi >>"$file"
 if [ -n "$interrupted" ]; then
 	echo "=== end interrupted"
@@ -115,4 +112,5 @@ sums=$(cd "$pack" && find . -type f -printf '%P\0' | xargs -0 sha256sum)
 echo "$sums" >"$pack/MANIFEST" && python3 -m zipfile -c "${file%.txt}.zip" "$pack/".
 rm -rf "$pack"
 echo "$file: $(tail -n 1 "$file" | sed 's/=== end //'); with $dir in ${file%.txt}.zip, which is what you hand in" >&2
+[ -z "$answers" ] || learn/answers.py "$answers" >&2
 [ $status -eq 0 ] && [ -z "$interrupted" ]

@@ -11,10 +11,10 @@ import os
 import re
 import sys
 import tempfile
-import textwrap
+from functools import lru_cache
 
 import handout
-from words import say
+from words import say, wrapped
 
 FILE = "answers.txt"
 MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
@@ -77,10 +77,12 @@ def is_answered(entry):
     return bool(said.strip()) if len(fields) == 1 else all(text.strip() for text in fields[2::2])
 
 
+@lru_cache(None)
 def wanted():
     """The marks of what is handed in."""
-    return ([f"step {n}" for n in handout.steps() if n <= handout.LAST]
-            + [mark for mark, _ in handout.questions()])
+    english = os.path.join(handout.ROOT, "labs.md")
+    return ([f"step {n}" for n in handout.steps(english) if n <= handout.LAST]
+            + [mark for mark, _ in handout.questions(english)])
 
 
 def unanswered(text):
@@ -98,20 +100,16 @@ def remark(text):
     return f"answers: {len(missing)} of {most} unanswered: {', '.join(short)}" if missing else ""
 
 
-def asked(words):
-    return textwrap.fill(words, 100, initial_indent="> ", subsequent_indent="> ", break_on_hyphens=False)
-
-
 def step_entry(step, prediction="", seen="", reason=""):
     fields = (say("field prediction"), prediction), (say("field seen"), seen), (say("field reason"), reason)
-    return "\n".join([f"## step {step.number}: {step.name}", asked(step.question),
+    return "\n".join([f"## step {step.number}: {step.name}", wrapped(step.question, "> "),
                       *(f"{name} {text}".rstrip() for name, text in fields), "", ""])
 
 
 def template():
     parts = [say("answers head") + "\n\n"]
     parts += [step_entry(step) for number, step in handout.steps().items() if number <= handout.LAST]
-    parts += [f"## {mark}\n{asked(words)}\n{say('field answer')}\n\n" for mark, words in handout.questions()]
+    parts += [f"## {mark}\n{wrapped(words, '> ')}\n{say('field answer')}\n\n" for mark, words in handout.questions()]
     return "".join(parts)
 
 

@@ -13,19 +13,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections import namedtuple
 
 import answers
 import handout
-from words import say
+from words import say, wrapped
 
 ROOT = handout.ROOT
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 PATCHES = os.path.join(ROOT, "tests", "breakit")
 COPIES = os.path.join(ROOT, "build", "break")
 PACKETS = 14  # lines of the ladder that are shown
-Run = namedtuple("Run", "output server client packets")
+Run = namedtuple("Run", "output server client pcap")
 
 # What can happen, by a word in what the two sides print. The first one that is found counts;
 # before them, a status of a completion, the client's before the server's.
@@ -135,9 +134,10 @@ def prepare(step, about):
     return place
 
 
-def hosts():
-    """Two if packets can be shown, which cross a wire only between two."""
-    if os.environ.get("WIRE") == "no" or subprocess.run(
+def hosts(about):
+    """Two if packets can be shown, which cross a wire only between two. Where the patch's head says so (it
+    makes thousands of packets), one."""
+    if about.get("hosts") == "1" or os.environ.get("WIRE") == "no" or subprocess.run(
             [os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire"], capture_output=True, check=False).returncode:
         return 1
     native = os.environ.get("TESTENV") != "vm" and os.environ.get("TESTENV_CLOCK") != "virtual"
@@ -162,11 +162,7 @@ def run(step, about, place, number=1, where=(TESTENV, "run"), more=""):
     sides = re.split(r"(?m)^--- (?:server|client).*\n", output)
     if len(sides) != 3:
         raise Stop(output + say("not run"), 1)
-    packets = []
-    if number == 2 and os.path.getsize(pcap):
-        packets = subprocess.run([os.path.join(ROOT, "witness", "ladder.py"), pcap], capture_output=True,
-                                 check=False).stdout.decode(errors="replace").splitlines()
-    return Run(output, sides[1], sides[2], packets)
+    return Run(output, sides[1], sides[2], pcap if number == 2 else None)
 
 
 def seen(ran):
@@ -218,16 +214,12 @@ def judge(chosen, right, happened):
     return verdict if happened in right else verdict + "\n" + say("other device")
 
 
-def paragraph(text):
-    print(textwrap.fill(text, 100, break_on_hyphens=False))
-
-
 def show(step, about):
     """The step: the change, the question, how it is run."""
     print(say("step", number=step.number, name=step.name, sample=about["sample"]) + "\n")
     change = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n", 1)[1]
     print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", re.sub(r"(?m)^@@ -(\d+).*$", r"  line \1:", change)))
-    paragraph(step.question[0].upper() + step.question[1:])
+    print(wrapped(step.question[0].upper() + step.question[1:]))
     for role in ("client", "server"):
         if arguments := about.get(role + "'s arguments"):
             print(say("arguments " + role, arguments=arguments))
@@ -235,11 +227,13 @@ def show(step, about):
 
 
 def show_run(step, ran):
+    """What both sides printed, and the packets, if they crossed a wire."""
     print("\n" + ran.output.rstrip())
-    if ran.packets:
-        print("\n" + say("packets"))
-        print("\n".join(ran.packets[:PACKETS]))
-        more = len(ran.packets) - PACKETS
+    if ran.pcap and os.path.getsize(ran.pcap):
+        packets = subprocess.run([os.path.join(ROOT, "witness", "ladder.py"), ran.pcap], capture_output=True,
+                                 check=False).stdout.decode(errors="replace").splitlines()
+        print("\n" + "\n".join([say("packets")] + packets[:PACKETS]))
+        more = len(packets) - PACKETS
         print((say("more packets", number=more) if more > 0 else "") + f"wireshark results/wire/{step.name}.pcap")
 
 
@@ -255,10 +249,10 @@ def do(number):
     right = expected(about)
     chosen, prediction = predict(choices(step, right))
     print(say("running"), flush=True)
-    ran = run(step, about, place, hosts())
+    ran = run(step, about, place, hosts(about))
     show_run(step, ran)
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
-    paragraph(say("the reason", outcome=step.outcome))
+    print(wrapped(say("the reason", outcome=step.outcome)))
     path = os.environ.get("ANSWERS") or os.path.join(ROOT, answers.FILE)
     there = answers.record(path, step, prediction, seen(ran), "")  # also if no reason follows
     reason = ask("REASON", "\n" + say("reason"))

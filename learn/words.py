@@ -2,6 +2,7 @@
 """What the programs in here say, in English and in Chinese. LAB_LANG=zh, or a Chinese locale, selects Chinese.
 What the samples and libibverbs print stays as it is."""
 import os
+import textwrap
 
 # key: (English, Chinese)
 WORDS = {
@@ -85,6 +86,13 @@ def language():
     """en or zh"""
     names = (os.environ.get(name) for name in ("LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))
     return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
+
+
+def wrapped(text, lead=""):
+    """A paragraph in lines, each with lead in front. Chinese has no blanks to break it at: a terminal does it."""
+    if language() == "zh":
+        return lead + text
+    return textwrap.fill(text, 100, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
 
 
 def say(key, **values):
