@@ -69,6 +69,11 @@ cheatsheet: ## statuses, attributes, rights, operations and limits: the section 
 	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
 		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
 
+show: LAB ?= 01
+show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
+	@testenv/deps.sh build vm wire
+	@learn/show.py "$(LAB)" "$(DIR)" $(ARGS)
+
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
 
@@ -129,4 +134,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell show wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

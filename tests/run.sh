@@ -169,7 +169,7 @@ part_sources() { # builds, and what can be seen without running anything
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
-		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c
+		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c learn/*.c
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
@@ -217,6 +217,7 @@ part_grading() {
 }
 part_wire() { # two hosts once
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
+	family show python3 tests/test_show.py Samples.test_05
 }
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
@@ -251,6 +252,7 @@ part_large() {
 }
 part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
+part_show() { family show python3 tests/test_show.py; } # a browser steps through runs of all samples
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
 part_testenv() { family testenv python3 tests/test_testenv.py; }
 part_kernels() { family kernels python3 tests/test_kernels.py; }
@@ -275,7 +277,7 @@ part_newest() { # Debian unstable's kernel
 # The longest first, and early what mostly waits.
 quick=(handout layouts pairs peers more break sources units wire grading)
 rest=(programs platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
-	arm64 doctor)
+	arm64 doctor show)
 case $tier in
 quick) parts=("${quick[@]}") ;;
 rest) parts=("${rest[@]}") ;;
