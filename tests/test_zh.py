@@ -3,6 +3,7 @@
 """labs.zh.md says what labs.md says: the same headings, commands, outputs, drawings, steps, questions,
 tables, links, numbers and inline code words, section by section. What is taken out of either is missed.
 Its Chinese is set evenly, and both have one glossary."""
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:\.\d+)*")
 FIXED = re.compile(r"`[^`]+`|[A-Za-z0-9.]*_[A-Za-z0-9_.]+|(?<![A-Za-z0-9_.])\d+(?:\.\d+)*(?![A-Za-z0-9_])")
 # A section: its heading, the line of that, all of it; lists of (line, what is there).
 Section = namedtuple("Section", "title line text blocks items rows codes numbers links")
+PLACE = re.compile(r"{[^}]*}")
 HAN = "[\u4e00-\u9fff]"
 FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation of full width
 UNEVEN = {"half-width punctuation": f"{HAN}[,;:!?()]|[,;!?()]{HAN}|{FULL}[,;:!?]|[,;:!?]{FULL}",
@@ -233,6 +235,34 @@ class Readme(unittest.TestCase):
                     self.assertIn(link if file else name + link, there, name)
         self.assertIn("(labs.zh.md)", read("labs.md"))
         self.assertIn("(README.zh.md)", read("README.md"))
+
+
+class Words(unittest.TestCase):
+    """What the tools for students say: a Chinese text for each English one, with the same places for values."""
+
+    def flat(self, table, at=""):
+        for key, value in table.items():
+            yield from self.flat(value, f"{at}{key}.") if isinstance(value, dict) else [(at + key, value)]
+
+    def check(self, name, key, english, chinese):
+        self.assertEqual(sorted(PLACE.findall(english)), sorted(PLACE.findall(chinese)), f"{name}: {key}")
+        if chinese == english:  # RDMA READ, the text of a status, a name of the protocol
+            words = re.sub("compare-and-swap|fetch-and-add|[lr]key|psn|bytes|solicited", "", PLACE.sub("", english))
+            self.assertTrue(key.startswith("status.") or not re.search("[a-z]{3}", words), f"{name}: {key}: {english}")
+            return
+        self.assertRegex(chinese, HAN, f"{name}: {key}")
+        bare = CODE.sub("`x`", PLACE.sub("0", chinese)).replace("*", "")
+        for what in ("half-width punctuation", "a blank too many"):
+            bad = re.search(UNEVEN[what], bare)
+            self.assertIsNone(bad, f"{name}: {key}: {what}: {chinese}")
+
+    def test_show(self):
+        tables = json.loads(read("learn/words.json"))
+        english, chinese = (dict(self.flat(tables[language])) for language in ("en", "zh"))
+        self.assertEqual(list(english), list(chinese))
+        self.assertGreater(len(english), 150)
+        for key, text in english.items():
+            self.check("learn/words.json", key, text, chinese[key])
 
 
 class Glossary(unittest.TestCase):
