@@ -7,12 +7,17 @@ import json
 import os
 import re
 import subprocess
+import sys
 import unicodedata
 import unittest
 from collections import Counter, namedtuple
 from functools import lru_cache
 
 from samples import ROOT, main
+
+sys.path.append(os.path.join(ROOT, "learn"))
+import handout  # pylint: disable=wrong-import-position
+import words  # pylint: disable=wrong-import-position
 
 # Fenced, or indented behind a blank line.
 BLOCK = re.compile(r"(?m)^( *)```(.*)\n((?:.*\n)*?) *```$|(?<=\n\n)((?:    .*\n)+)(?=\n|\Z)")
@@ -160,6 +165,22 @@ class Chinese(unittest.TestCase):
         self.assertRegex(parting(sections(english + "7\n"), sections(chinese)),
                          "labs.md:13, labs.zh.md:5 .*number 7 is there 1 and 0")
 
+    def test_the_tools_read_it(self):
+        """make break and make answers find the same steps and questions in both."""
+        files = [os.path.join(ROOT, name) for name in ("labs.md", "labs.zh.md")]
+        english, chinese = map(handout.steps, files)
+        for one, other in zip(english.values(), chinese.values()):
+            self.assertEqual((one.number, one.name), (other.number, other.name))
+            self.assertIn(one.lab, (other.lab, "Th"))  # the assignment's has no number
+        self.assertEqual(len(english), len(chinese))
+        self.assertGreater(len(english), 40)
+        for step in chinese.values():
+            self.assertRegex(step.question, HAN)
+            self.assertTrue(step.outcome, step.name)
+        english, chinese = map(handout.questions, files)
+        self.assertEqual([mark for mark, _ in english], [mark for mark, _ in chinese])
+        self.assertGreater(len(english), 15)
+
     def test_set_evenly(self):
         """Punctuation of full width in Chinese, and one blank between Chinese and other words."""
         for name in ("labs.zh.md", "README.zh.md"):
@@ -263,6 +284,12 @@ class Words(unittest.TestCase):
         self.assertGreater(len(english), 150)
         for key, text in english.items():
             self.check("learn/words.json", key, text, chinese[key])
+
+
+    def test_words(self):
+        self.assertGreater(len(words.WORDS), 30)
+        for key, (english, chinese) in words.WORDS.items():
+            self.check("learn/words.py", key, english, chinese)
 
 
 class Glossary(unittest.TestCase):
