@@ -68,6 +68,12 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
 
+break: deps ## STEP=07: predict what a change breaks, run it, see why; your answer goes into answers.txt
+	@learn/break.py "$(STEP)"
+
+answers: ## make answers.txt with a place for each answer, or say which are missing
+	@learn/answers.py
+
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
 	@testenv/deps.sh build test
 	@tests/fuzz/run.sh $(RUNS)
@@ -119,4 +125,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers bench-window bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)

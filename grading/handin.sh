@@ -105,8 +105,7 @@ status=$?
 [ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # what was interrupted may lack it
 if [ -n "$answers" ]; then
 	echo "=== answers"
-	cat "$answers"
-	echo
+	learn/answers.py plain "$answers"
 fi >>"$file"
 if [ -n "$interrupted" ]; then
 	echo "=== end interrupted"
@@ -123,4 +122,5 @@ sums=$(cd "$pack" && find . -type f -printf '%P\0' | xargs -0 sha256sum)
 echo "$sums" >"$pack/MANIFEST" && python3 -m zipfile -c "${file%.txt}.zip" "$pack/".
 rm -rf "$pack"
 echo "$file: $(tail -n 1 "$file" | sed 's/=== end //'); with $dir in ${file%.txt}.zip, which is what you hand in" >&2
+[ -z "$answers" ] || learn/answers.py "$answers" >&2
 [ $status -eq 0 ] && [ -z "$interrupted" ]

@@ -213,8 +213,9 @@ class BreakIt(unittest.TestCase):
                      head.get("server's arguments", ""))
                 for i, ((_, program), head) in enumerate(zip(built, heads))]
         answers = vm.ask(jobs, at_a_time=4)
-        # The handout's item about a patch goes as far as the next one or a blank line.
-        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n- )", labs_md())
+        # What the handout says about a patch goes as far as the next one or a blank line.
+        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n$)",
+                           labs_md().split("\n## What happens\n")[1])
         items = {name + ".patch": " ".join(text.split()) for name, text in items}
         for name, head, (error, _), answer in zip(names, heads, built, answers):
             with self.subTest(patch=name):
