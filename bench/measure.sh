@@ -11,8 +11,9 @@ shift
 status=0
 for program in "${programs[@]}"; do
 	name=${program%/*}
-	if todo=$(grep -oh 'is not written yet (TODO [0-9]*)' "$name"/*.c); then
-		echo "$name ${todo%%$'\n'*}"
+	todo=$(grep -oh 'is not written yet (TODO [0-9]*)' "$name"/*.c | sort | head -n 1)
+	if [ -n "$todo" ]; then
+		echo "$name $todo"
 		rm -f "results/$name.csv"
 		continue
 	fi

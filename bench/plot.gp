@@ -6,7 +6,7 @@ set grid
 set logscale x 2
 set format x '%.0b%B'
 set lmargin 11
-set rmargin 17
+set rmargin reference eq '' ? 17 : 24
 set key outside right top
 rows_of(file, sweep, method) = "< awk -F, '$15 == \"".sweep."\" && $1 == \"".method."\"' ".file
 rows(sweep, method) = rows_of(csv, sweep, method)
@@ -26,7 +26,7 @@ do for [kind in 'svg png'] {
         plot for [k=1:5] rows(sweep, word(methods, k)) \
                  using x:11 with linespoints lc k lw 2 ps 0.8 title word(methods, k), \
              for [k=1:(reference eq '' ? 0 : 5)] rows_of(reference, sweep, word(methods, k)) \
-                 using x:11 with lines lc k dashtype 3 title 'reference '.word(methods, k)
+                 using x:11 with points lc k pt 6 ps 1.6 title 'reference '.word(methods, k)
         set xlabel sweep eq 'message' ? 'message size (bytes), blocks of 4 KiB' \
                                       : 'block size (bytes), messages of 64 KiB'
         set ylabel 'speed-up of sgl over copy'

@@ -96,8 +96,21 @@ def remark(text):
     missing, most = unanswered(text)
     if missing is None:
         return "answers: the marks of make answers are missing, so it is not known which are unanswered"
-    short = [re.sub(r"question (\d+)\.", r"lab \1 question ", mark) for mark in missing]
-    return f"answers: {len(missing)} of {most} unanswered: {', '.join(short)}" if missing else ""
+    return f"answers: {len(missing)} of {most} unanswered: {listed(missing)}" if missing else ""
+
+
+def listed(marks):
+    """step 1-3, 7; lab 02 question 2; explain 4"""
+    groups = {}  # by what stands before the number: lists of numbers that follow each other
+    for mark in marks:
+        kind, number = re.fullmatch(r"(.*\D)(\d+)", re.sub(r"question (\d+)\.", r"lab \1 question ", mark)).groups()
+        runs = groups.setdefault(kind, [])
+        if runs and runs[-1][-1] == int(number) - 1:
+            runs[-1].append(int(number))
+        else:
+            runs.append([int(number)])
+    return "; ".join(kind + ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
+                     for kind, runs in groups.items())
 
 
 def step_entry(step, prediction="", seen="", reason=""):
