@@ -97,7 +97,8 @@ class Run:
         results = [words(e["text"]) for e in events if e["k"] == "out" and e["text"].startswith("RESULT ")]
         about["result"] = results[-1] if results else None
         self.sides[side] = about
-        for what in filter(None, about["missing"].split(",")):
+        about["missing"] = about["missing"].split(",") if about["missing"] else []
+        for what in about["missing"]:
             self.note("missing", side=side, what=what, kernel=about["kernel"])
         return events
 
@@ -112,18 +113,21 @@ class Run:
                      if e["addr"] <= addr and addr + length <= e["addr"] + e["len"]), None)
 
     def read_kernel(self):
-        """The NIC's events. On one host its lines are the same in both files, and who was meant has to be
-        found out by queue pair and address."""
+        """The NIC's events. On one host each of the two files has those of both sides; who was meant has to
+        be found out by queue pair and address."""
         qpns = {side: {e["qpn"] for e in self.calls[side] if e["k"] == "create_qp"} for side in SIDES}
-        seen, under_way = set(), defaultdict(list)
-        for side in SIDES:
-            for line in lines(f"{self.folder}/{side}.kernel"):
+        under_way = defaultdict(list)
+        files = {side: list(lines(f"{self.folder}/{side}.kernel")) for side in SIDES}
+        if self.hosts == 1:
+            longer = max(files, key=lambda side: len(files[side]))
+            files = {longer: files[longer]}
+        for side, found_lines in files.items():
+            for line in found_lines:
                 found = KERNEL.search(line)
                 if "LOST" in line:
                     self.note("lost", side=side)
-                if not found or (self.hosts == 1 and line in seen):
+                if not found:
                     continue
-                seen.add(line)
                 event = {"k": found[2], "t": float(found[1]) * 1e6, "s": side, **fields(found[3])}
                 thread = line.split(" [")[0], side
                 if event["k"] == "copy":
@@ -155,15 +159,17 @@ class Run:
         """A packet, the moment that a NIC sent it, and that the other got it: by opcode and PSN, in order."""
         captured = defaultdict(list)
         with suppress(subprocess.CalledProcessError, FileNotFoundError):
-            for p in packets(f"{self.folder}/packets.pcap"):
+            for p in packets(f"{self.folder}/packets.pcap") if self.hosts == 2 else ():
                 side = next(s for s, address in SIDES.items() if address == p.src)
                 captured[side, p.raw[0], p.raw[9:12]].append(p)
+        if not captured:
+            self.note("no capture")
         first, waiting, at = {}, defaultdict(list), "client"
         if not any(e["k"] == "sent" for side in SIDES for e in self.calls[side]) and captured:
             self.note("by capture")  # tcpdump ran on the client's host
             for (side, opcode, psn), found in captured.items():
                 self.calls[at] += [{"k": "sent", "s": side, "t": p.time * 1e6 - int(self.sides[at]["realtime"]) / 1000,
-                                    "bth": bytes([opcode, *[0] * 8, *psn])} for p in found]
+                                    "wire": True, "bth": bytes([opcode, *[0] * 8, *psn])} for p in found]
             self.calls[at].sort(key=lambda e: (int(e["t"]), RANK.get(e["k"], 0)))
         for event in sorted((e for side in SIDES for e in self.calls[side] if "bth" in e),
                             key=lambda e: e["k"] == "arrived"):
@@ -187,8 +193,6 @@ class Run:
         left = sum(map(len, captured.values()))
         if left:
             self.note("unmatched", count=left)
-        if not captured:
-            self.note("no capture")
         if self.hosts == 1:
             self.note("one clock")
 
@@ -207,7 +211,7 @@ class Run:
         pairs = list(self.crossings())
         if self.hosts == 2 and pairs:
             least = max((a["t"] - b["t"] for a, b in pairs if a["s"] == "client"), default=None)
-            most = min((b["t"] - a["t"] for a, b in pairs if a["s"] == "server"), default=None)
+            most = min((b["t"] - a["t"] for a, b in pairs if a["s"] == "server" and "wire" not in a), default=None)
             least, most = (most if least is None else least), (least if most is None else most)
             for event in self.calls["server"]:
                 event["t"] += (least + most) / 2
