@@ -77,7 +77,7 @@ show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
 
-break: deps ## STEP=07: predict what a change breaks, run it, see why; your answer goes into answers.txt
+break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets)
 	@learn/break.py "$(STEP)"
 
 answers: ## make answers.txt with a place for each answer, or say which are missing

@@ -263,6 +263,7 @@ part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
+	family break-6.12 newer python3 tests/test_break.py Outcomes.test_one_host
 	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
 		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
