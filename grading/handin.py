@@ -7,8 +7,13 @@ people's files have been through editors and mail: what that does is remarked an
 import os
 import re
 import stat
+import sys
+import unicodedata
 
 import expected
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn"))
+import answers  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 
 MAX_FILE = 1 << 20  # bytes; a good one has some 20,000
 MAX_LINES = 50000
@@ -18,6 +23,8 @@ SECTIONS = PARTS[:8]
 
 MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
+# What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
+HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -31,8 +38,8 @@ class Refused(Exception):
 
 
 def printable(text, width):
-    """Printable ASCII, with ? for anything else, cut at width."""
-    shown = re.sub("[^ -~]", "?", text[:width])
+    """With ? for what is hidden, cut at width."""
+    shown = HIDDEN.sub("?", text[:width])
     return shown if len(text) <= width else shown[:-3] + "..."
 
 
@@ -53,6 +60,14 @@ class Handin:
         if line is not None and len(reasons) < REASONS:
             words += f"\n     line {line + 1}: {printable(self.lines[line], 99)}"
         reasons.append(words if len(reasons) < REASONS else "")
+
+
+def wide_id(text):
+    """What is wrong with an ID that was typed with full-width digits or letters."""
+    narrow = unicodedata.normalize("NFKC", text)
+    if text.isascii() or not expected.VALID_ID.fullmatch(narrow):
+        return ""
+    return f"it has full-width digits or letters instead of {narrow}: type it without the input method"
 
 
 def fields(line, word):
@@ -95,7 +110,8 @@ def read_header(h):
     at, header = headers[0]
     student = header.get("student") or ""
     if not expected.VALID_ID.fullmatch(student):
-        raise Refused("its first line names no student")
+        raise Refused(f"the student's ID in its first line: {wide}" if (wide := wide_id(student))
+                      else "its first line names no student")
     h.student = student
     # Course servers put other things around the ID in a file's name.
     named = h.file + "/" + os.path.basename(h.path)
@@ -243,6 +259,9 @@ def check(h):
         ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
     if odd:
         h.remarks.append("it came with " + ", ".join(odd))
+    written = "\n".join(line for line in h.lines[end:] if not line.startswith("=== end")).replace("\0", "")
+    if written.strip() and (words := answers.remark(written)):
+        h.remarks.append(words)
     if strange:
         h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
                          f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")

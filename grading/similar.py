@@ -12,8 +12,11 @@ import sys
 import tempfile
 
 import collect
-import starter
 from handin import printable
+
+# pylint: disable=wrong-import-position
+sys.path.append(f"{collect.ROOT}/learn")
+import starter
 
 
 def lines_of(text):
@@ -24,8 +27,9 @@ def lines_of(text):
 
 
 def main(lab, folder, least="30"):
+    sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     sample = starter.read(glob.glob(f"{collect.ROOT}/{lab}_*/*.c")[0])
-    given = lines_of(sample if starter.is_starter(sample) else starter.starter(sample, starter.PLACES[lab]))
+    given = lines_of(sample if starter.unwritten(sample) else starter.starter_of(lab))
     solution = set(lines_of(sample)) - set(given)
     known, names = {*given, *solution}, {}
     if not shutil.which("sim_c"):

@@ -14,7 +14,7 @@ import zipfile
 
 from samples import ROOT, main
 
-sys.path.append(f"{ROOT}/grading")
+sys.path += [f"{ROOT}/grading", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
 import collect
 import starter
@@ -228,8 +228,8 @@ class Similar(Folder):
         own = "".join(f"static int f{n}(int a) {{\n    int b = a * {n} + g{n}(a);\n    while (b > {n}) b -= a;\n"
                       "    return b;\n}\n" for n in range(30))
         self.put("solution/p.c", sample)
-        self.put("author/p.c", starter.starter(sample, starter.PLACES["05"]) + own)
-        self.put("copier/p.c", starter.starter(sample, starter.PLACES["05"]) +
+        self.put("author/p.c", starter.starter_of("05") + own)
+        self.put("copier/p.c", starter.starter_of("05") +
                  own.replace("b", "result").replace("a *", "value /* mine */ *").replace("int a", "int value"))
         out = subprocess.run([f"{ROOT}/grading/similar.py", "05", self.dir], check=True, capture_output=True,
                              text=True).stdout

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The handout keeps its promises: README.md's and labs.md's commands do what the text says,
-each break-it patch shows the messages that labs.md gives for it, and each starter compiles
-and says what is missing in it.
+and each break-it patch shows the messages that labs.md gives for it.
 
 All pairs run in one VM. In there this file runs as "test_labs.py guest" and does what the
 tests out here ask for by files under results/, which both see."""
@@ -20,7 +19,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from places import copy_project
-from samples import PROGRAM, ROOT, SAMPLES, WITH_BLOCKS, main
+from samples import PROGRAM, ROOT, SAMPLES, main
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
 KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
@@ -31,7 +30,7 @@ PATCHES = os.path.join(ROOT, "tests", "breakit")
 ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
 LIMIT = 600  # seconds for one block of commands
 counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
-                        "break-it patches run", "starters run", "references followed"), 0)
+                        "break-it patches run", "references followed"), 0)
 
 # Command blocks that aren't run here, by what stands in them, and why.
 NOT_RUN = {
@@ -104,16 +103,16 @@ def guest():
 class Vm:
     """Where the RDMA device is."""
 
-    def __init__(self):
-        self.number = 0
+    def __init__(self, copy):
+        self.number, self.copy = 0, copy
         self.process = subprocess.Popen(
-            [os.path.join(COPY, "testenv", "testenv.sh"), "run", "python3",
-             "tests/test_labs.py", "guest"], cwd=COPY, stdin=subprocess.DEVNULL,
+            [os.path.join(copy, "testenv", "testenv.sh"), "run", "python3",
+             "tests/test_labs.py", "guest"], cwd=copy, stdin=subprocess.DEVNULL,
             env={"TESTENV_LIMIT": "3000", **ENV})
 
     def ask(self, jobs, at_a_time=1):
         """For each job the (output, exit status) of each of its scripts."""
-        name = os.path.join(COPY, "results", str(self.number))
+        name = os.path.join(self.copy, "results", str(self.number))
         self.number += 1
         with open(name + ".new", "w", encoding="utf-8") as file:
             json.dump({"jobs": jobs, "at_a_time": at_a_time}, file)
@@ -138,7 +137,7 @@ def setUpModule():
     shutil.rmtree(WORK, ignore_errors=True)
     os.makedirs(os.path.join(COPY, "results"))
     copy_project(COPY)
-    vm = Vm()
+    vm = Vm(COPY)
     unittest.addModuleCleanup(vm.end)
     # Programs that are built already are newer than the copy: make has nothing to do.
     build = os.environ.get("HV_BUILD")
@@ -214,8 +213,9 @@ class BreakIt(unittest.TestCase):
                      head.get("server's arguments", ""))
                 for i, ((_, program), head) in enumerate(zip(built, heads))]
         answers = vm.ask(jobs, at_a_time=4)
-        # The handout's item about a patch goes as far as the next one or a blank line.
-        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n- )", labs_md())
+        # What the handout says about a patch goes as far as the next one or a blank line.
+        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n$)",
+                           labs_md().split("\n## What happens\n")[1])
         items = {name + ".patch": " ".join(text.split()) for name, text in items}
         for name, head, (error, _), answer in zip(names, heads, built, answers):
             with self.subTest(patch=name):
@@ -226,88 +226,7 @@ class BreakIt(unittest.TestCase):
                     if head[role] != "status=FAIL" and not head[role].startswith("the peer"):
                         self.assertIn(f"`{head[role]}`", items.get(name, "no word of it"))
                 counts["break-it patches run"] += 1
-        if not is_released("05_gather_write/gather_write.c"):
-            self.assertEqual(sorted(items), names)
-
-
-def is_released(source):
-    """Is this what make student-release packs: a starter in a sample's place?"""
-    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
-        return "(TODO 1)" in file.read()
-
-
-class Starter(unittest.TestCase):
-    """What make starter writes is the sample but for the bodies that are to be written."""
-    BODY = re.compile(r"(?<=\) )\{\n(?:(?!\}).*\n)*\}$", re.M)
-
-    def read(self, *path):
-        with open(os.path.join(COPY, *path), encoding="utf-8") as file:
-            return file.read()
-
-    def make(self, lab, sample):
-        self.assertEqual(subprocess.run(
-            ["make", "-s", "starter", f"LAB={lab}", f"DIR=starter{lab}"], cwd=COPY,
-            capture_output=True, text=True, check=False).stderr, "")
-        return f"starter{lab}", os.path.join(sample, PROGRAM[sample] + ".c")
-
-    def test_each_starter_is_the_sample_compiles_and_says_what_is_missing(self):
-        if is_released("05_gather_write/gather_write.c"):
-            self.skipTest("the samples here are starters themselves")
-        compiler = Compiler(os.path.join(WORK, "starters"))
-        for number, sample in enumerate(WITH_BLOCKS):
-            with self.subTest(sample=sample):
-                directory, source = self.make(sample[:2], sample)
-                starter = self.read(directory, os.path.basename(source))
-                solution = self.read(source)
-                todo, done = self.BODY.findall(starter), self.BODY.findall(solution)
-                self.assertEqual(len(todo), len(done))
-                missing = [i for i, body in enumerate(todo) if body != done[i]]
-                self.assertGreaterEqual(len(missing), 3)
-                for i in missing:
-                    self.assertIn("die(0, ", todo[i])
-                    self.assertLess(len(todo[i].splitlines()), 9)
-                bodies = iter(done)
-                self.assertEqual(self.BODY.sub(lambda _: next(bodies), starter), solution)
-                program = os.path.join(compiler.directory, sample)
-                self.assertEqual(compiler.compile(
-                    os.path.join(COPY, directory, os.path.basename(source)), program), "")
-                server, client = vm.ask([pair(program, 22000 + number)])[0]
-                for side in (server, client):
-                    self.assertEqual(side[1], 1, side)
-                self.assertRegex(client[0] + server[0],
-                                 sample + r" \w+: \w+ is not written yet \(TODO \d\): \w+")
-                counts["starters run"] += 1
-
-    def test_the_release_holds_starters_and_no_solution(self):
-        if is_released("05_gather_write/gather_write.c"):
-            self.skipTest("the samples here are starters themselves")
-        tree = os.path.join(WORK, "release")
-        os.makedirs(tree)
-        # The committed files, of this tree as it is now.
-        for command in ("git init -q", "git add .", "git -c user.name=x -c user.email=x@x "
-                        "commit -qm x", "make -s student-release",
-                        f"tar -xzf results/hello-verbs.tar.gz -C {tree}"):
-            subprocess.run(command.split(), cwd=COPY, env=ENV, check=True, capture_output=True)
-        tree = os.path.join(tree, "hello-verbs")
-        held = ""
-        for directory, _, files in os.walk(tree):
-            for name in files:
-                with open(os.path.join(directory, name), encoding="utf-8") as file:
-                    held += file.read()
-        for sample in WITH_BLOCKS:
-            source = os.path.join(sample, PROGRAM[sample] + ".c")
-            with open(os.path.join(tree, source), encoding="utf-8") as file:
-                todo = self.BODY.findall(file.read())
-            secret = [body for body in self.BODY.findall(self.read(source)) if body not in todo]
-            self.assertGreaterEqual(len(secret), 3)
-            for body in secret:  # and not the half of it, where two are alike for a line or two
-                self.assertNotIn("".join(body.splitlines(True)[-4:]), held)
-        subprocess.run(["make", "-s", "starter", "LAB=05"], cwd=tree, capture_output=True, check=True)
-        with open(os.path.join(tree, "my05", "gather_write.c"), encoding="utf-8") as file:
-            self.assertIn("(TODO 1)", file.read())
-        self.assertEqual(subprocess.run(
-            ["make", "-s", "CFLAGS=-O0 -Werror", "05_gather_write", "06_scatter_read", "07_gssr"],
-            cwd=tree, capture_output=True, text=True, check=False).stderr, "")
+        self.assertEqual(sorted(items), names)
 
 
 class Block:
@@ -421,6 +340,9 @@ class Prose(unittest.TestCase):
         self.check("labs.md")
 
 
+TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md")
+
+
 class References(unittest.TestCase):
     """What the text points to is there."""
 
@@ -439,23 +361,27 @@ class References(unittest.TestCase):
         return any(glob.glob(os.path.join(ROOT, place, name)) for place in places)
 
     def test_files(self):
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
                        self.file_is_there)
             self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
 
+    def heading_is_there(self, link):
+        file, slug = link
+        with open(os.path.join(ROOT, file), encoding="utf-8") as text:
+            headings = re.findall(r"(?m)^#+ (.*)", text.read())
+        return slug in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+                        for heading in headings}
+
     def test_links_to_headings(self):
-        for file in ("README.md", "labs.md"):
-            with open(os.path.join(ROOT, file), encoding="utf-8") as text:
-                headings = re.findall(r"(?m)^#+ (.*)", text.read())
-            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-                     for heading in headings}
-            self.check(file, r"\]\(#([^)]+)\)", slugs.__contains__)
+        for file in TEXTS:
+            self.check(file, r"\]\(([\w.]*)#([^)]+)\)",
+                       lambda link: self.heading_is_there((link[0] or file, link[1])))
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
             targets = set(re.findall(r"(?m)^([\w-]+):", text.read())) | {"run"}
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(?:`|^    |^)make ([a-z][\w-]*)", targets.__contains__)
 
     def test_manual_pages(self):
@@ -463,7 +389,7 @@ class References(unittest.TestCase):
             self.skipTest("dpkg lists the manual pages")
         pages = subprocess.run(["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True,
                                check=True).stdout
-        for file in ("README.md", "labs.md"):
+        for file in TEXTS:
             self.check(file, r"(ibv_\w+)\(3\)", lambda name: f"/{name}.3" in pages)
 
 

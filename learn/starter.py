@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The samples without the lines that the student has to write.
+
+    starter.py make LAB [DIR]       writes the starter of a lab (01 to 13) into the new directory DIR
+                                    (default: my01, ...) beside the samples
+    starter.py part LAB K DIR       the same, with TODO 1 to K written as in the sample
+
+places.txt says what is left out. The comments in there stay: they are the specification.
+"""
+import glob
+import os
+import re
+import sys
+import textwrap
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+UNWRITTEN = "is not written yet (TODO "
+WIDTH = 100  # columns, as .clang-format has it
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def places():
+    """{lab: its places, in the order in which the program reaches them}, from places.txt. A place has
+    its number, and is a region of lines or a function. A release of the suite has no places.txt."""
+    found, lab, place = {}, None, None
+    path = os.path.join(HERE, "places.txt")
+    for line in read(path).splitlines() if os.path.exists(path) else ():
+        if line.startswith("== "):
+            lab = found[line[3:]] = []
+        elif line.startswith(("-- ", "++ ")):  # ++: the TODO before goes on here
+            number = (lab[-1]["number"] if lab else 0) + line.startswith("--")
+            place = {"number": number, "name": line[3:], "stub": []}
+            lab.append(place)
+        elif line and not line.startswith("#"):
+            key, value = line.split(": ", 1)
+            if key == "stub":
+                place["stub"].append(value)
+            else:
+                place[key] = value
+    return found
+
+
+def line_with(lines, text, name):
+    at = [number for number, line in enumerate(lines) if text in line]
+    if len(at) != 1:
+        sys.exit(f"starter: {name}: {len(at)} lines, not one, have {text}")
+    return at[0]
+
+
+def region(lines, place):
+    """Number of the first line of a place, and of the line behind it."""
+    if "from" not in place:
+        head = re.compile(r"(?m)^static [^;{]*?\b%s\([^)]*\) \{\n(?=((?:.*\n)*?)\}\n)" % place["name"])
+        functions = list(head.finditer("\n".join(lines) + "\n"))
+        if len(functions) != 1:
+            sys.exit(f"starter: {len(functions)} functions, not one, are named {place['name']}")
+        first = functions[0][0].count("\n") + functions[0].string[:functions[0].start()].count("\n")
+        return first, first + functions[0][1].count("\n")
+    first = line_with(lines, place["from"], place["name"])
+    if "to" in place:
+        end = line_with(lines, place["to"], place["name"]) + 1
+    else:
+        end = line_with(lines, place["before"], place["name"])
+    if end <= first:
+        sys.exit(f"starter: {place['name']}: its last line stands before its first one")
+    while not lines[end - 1]:
+        end -= 1
+    return first, end
+
+
+def names_in(lines, place, first, end):
+    """What only a function's body may use: without it, that is a warning."""
+    source, body = "\n".join(lines), "\n".join(lines[first:end])
+    head = source[:source.index(body)]
+    parameters = head[head.rindex(place["name"] + "("):].split("(", 1)[1].rsplit(")", 1)[0]
+    used = [re.search(r"\w+$", parameter)[0] for parameter in parameters.split(",")]
+    others = re.findall(r"(?m)^static [^;{=]*?(\w+)\(", source)
+    return used + [other for other in others if re.search(r"\b%s\(" % other, body)]
+
+
+def comments(lines, indent):
+    """The comments that have lines of their own."""
+    kept, within = [], False
+    for line in lines:
+        if within or line.lstrip().startswith("/*"):
+            text = line.strip()
+            kept.append(" " * indent + (" " if within else "") + text)
+            within = "*/" not in line
+    return kept
+
+
+def stub(lines, place, first, end):
+    """What stands in the place until it is written."""
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    pad, number, what = " " * indent, place["number"], place["what"]
+    declared = list(place["stub"])
+    if "from" not in place:
+        declared += [", ".join(f"(void){name}" for name in names_in(lines, place, first, end)) + ";"]
+    right = f" Right: {place['right']}." if "right" in place else ""
+    see = f" See {place['see']}." if "see" in place else ""
+    text = textwrap.wrap(f"/* TODO {number}: {what}.{right}{see} */", WIDTH - indent - 3,
+                         break_long_words=False, break_on_hyphens=False)
+    message = textwrap.wrap(what, WIDTH - indent - 12, drop_whitespace=False)
+    message = "\n".join(f'{pad}       "{part}"' for part in
+                        [part.replace('"', '\\"') for part in message])
+    return [*(textwrap.fill(line, WIDTH, initial_indent=pad, subsequent_indent=pad) for line in declared),
+            pad + text[0], *(f"{pad} * {line}" for line in text[1:]),
+            f'{pad}die(0, "{place["name"]} {UNWRITTEN}{number}): "\n{message});',
+            *comments(lines[first:end], indent)]
+
+
+def starter(source, listed, written=0):
+    """The program with a stub in each place whose number is above "written"."""
+    lines = source.split("\n")
+    found = [(*region(lines, place), place) for place in listed]
+    for first, end, place in sorted(found, key=lambda each: each[:2], reverse=True):
+        if place["number"] > written:
+            lines[first:end] = stub(source.split("\n"), place, first, end)
+    return "\n".join(lines)
+
+
+def solution(source, listed):
+    """Of each place its number and the sample's lines."""
+    lines = source.split("\n")
+    return [(place["number"], lines[slice(*region(lines, place))]) for place in listed]
+
+
+def unwritten(source):
+    """The number of the first TODO that is not written in a program, or 0."""
+    numbers = re.findall(re.escape(UNWRITTEN) + r"(\d+)", source)
+    return min(map(int, numbers), default=0)
+
+
+def sample_of(lab):
+    """The sample's C file."""
+    paths = glob.glob(f"{ROOT}/{lab}_*/*.c") if re.fullmatch(r"\d\d", lab) else []
+    if len(paths) != 1:
+        sys.exit(f"starter: LAB='{lab}' is no sample's number (01 to 13)")
+    return paths[0]
+
+
+def write(lab, text, directory):
+    """A directory like a sample's."""
+    if "/" in directory:
+        sys.exit(f"starter: DIR is a new directory beside the samples, such as my{lab}")
+    if os.path.exists(f"{ROOT}/{directory}"):
+        sys.exit(f"starter: {directory} exists already, and is not changed")
+    path = sample_of(lab)
+    os.mkdir(f"{ROOT}/{directory}")
+    for name, content in ((os.path.basename(path), text),
+                          ("Makefile", read(os.path.dirname(path) + "/Makefile"))):
+        with open(f"{ROOT}/{directory}/{name}", "w", encoding="utf-8") as file:
+            file.write(content)
+    return f"{directory}/{os.path.basename(path)}"
+
+
+def starter_of(lab, written=0):
+    """The text of a lab's starter. In what release.py packs, it stands in the sample's place."""
+    text, listed = read(sample_of(lab)), places()
+    if lab in listed:
+        return starter(text, listed[lab], written)
+    if written or not unwritten(text):
+        sys.exit(f"starter: the sample of lab {lab} is yours here, and places.txt, which says what to leave "
+                 "out of it, is not")
+    return text
+
+
+def make(lab, directory):
+    text = starter_of(lab)
+    print(f"{write(lab, text, directory or 'my' + lab)} is yours to complete:")
+    for number, line in enumerate(text.splitlines(), 1):
+        if "/* TODO " in line:
+            print(f"{number}: {line.strip().removesuffix(' */')}")
+
+
+def main(arguments):
+    if arguments[:1] == ["make"] and len(arguments) in (2, 3):
+        make(arguments[1], "".join(arguments[2:]))
+    elif arguments[:1] == ["part"] and len(arguments) == 4 and arguments[2].isdecimal():
+        print(write(arguments[1], starter_of(arguments[1], int(arguments[2])), arguments[3]))
+    else:
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
