@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{ROOT}/witness")
 from ladder import ANSWERS, OPCODES, packets  # noqa: E402
 from witness import merged  # noqa: E402
+from words import language  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 OTHER = {"client": "server", "server": "client"}
@@ -30,7 +31,8 @@ FIRST, LAST = 450, 150  # events that are kept of a long run
 KERNEL = re.compile(r" ([\d.]+): (\w+): \(.*?\) ?(.*)")
 # Of events at the same microsecond: the program posts before the NIC works, and polls after it.
 RANK = {"poll": 2, "cq_event": 2, "tcp_in": 2, "out": 3, "err": 3, "exit": 4, "copy": 1, "atomic": 1, "sent": 1,
-        "arrived": 1, "cqe": 1}
+        "arrived": 1, "cqe": 1,
+        "unsent": 1}
 
 
 def words(text):
@@ -177,6 +179,8 @@ class Run:
             if event["k"] == "arrived":
                 found = waiting[OTHER[side], bth[0], bth[9:12]]
                 event["p"] = found.pop(0) if found else None
+                if event["p"] is not None:
+                    self.packets[event["p"]]["arrived"] = True
                 continue
             opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
             known = captured[side, opcode, bth[9:12]]
@@ -190,6 +194,10 @@ class Run:
             event["p"] = len(self.packets)
             waiting[side, opcode, bth[9:12]].append(event["p"])
             self.packets.append(packet)
+        for event in (e for side in SIDES for e in self.calls[side] if e["k"] == "sent"):
+            packet = self.packets[event["p"]]  # rxe drops what a queue pair has sent before its error
+            if not packet.pop("arrived", False) and not packet["captured"] and any(p["captured"] for p in self.packets):
+                event["k"], packet["unsent"] = "unsent", True
         left = sum(map(len, captured.values()))
         if left:
             self.note("unmatched", count=left)
@@ -318,14 +326,13 @@ class Run:
         events = self.cut()
         captured = sum(p["captured"] for p in self.packets)
         if captured:
-            self.note("capture", n=captured, all=len(self.packets))
+            self.note("capture", n=captured, all=sum("unsent" not in p for p in self.packets))
         self.note("polls")
         return {"title": title, "command": command, "layout": layout, "sides": self.sides, "packets": self.packets,
                 "events": events, "printed": printed, "notes": self.notes}
 
 
 def write_page(run, path, title, command):
-    language = os.environ.get("LAB_LANG") or ("zh" if os.environ.get("LANG", "").startswith("zh") else "en")
     with open(f"{ROOT}/learn/show.html", encoding="utf-8") as file:
         page = file.read()
     with open(f"{ROOT}/learn/words.json", encoding="utf-8") as file:
@@ -333,8 +340,7 @@ def write_page(run, path, title, command):
     for mark, value in (("RUN", run.page(title, command)), ("WORDS", table)):
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
         page = page.replace(f"@{mark}@", text)
-    language = language if language in table else "en"
-    page = page.replace("@LANG@", language).replace("@TITLE@", html.escape(title))
+    page = page.replace("@LANG@", language()).replace("@TITLE@", html.escape(title))
     with open(path, "w", encoding="utf-8") as file:
         file.write(page)
 
