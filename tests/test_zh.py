@@ -84,6 +84,11 @@ def target(link, names):
     return file or (names.index(name) if name in names else "no such heading")
 
 
+def behind(part, line):
+    """How many blocks, items and rows stand in front of a line."""
+    return tuple(sum(n <= line for n, _ in found) for found in (part.blocks, part.items, part.rows))
+
+
 def parting(english, chinese):
     """Where these sections part first: both places and what differs there. None, if they don't."""
     both = english, chinese
@@ -106,11 +111,15 @@ def parting(english, chinese):
                 return say(n, m, f"{len(one)} and {len(other)} {what}s")
         for what, one, other in (("code word", a.codes, b.codes), ("number", a.numbers, b.numbers)):
             counts = [Counter(word for _, word in found) for found in (one, other)]
+            if what == "code word" and counts[0] == counts[1]:  # the same, but in the same places?
+                counts = [Counter((behind(part, n), word) for n, word in part.codes) for part in (a, b)]
             less, more = counts[0] - counts[1], counts[1] - counts[0]
             if less or (more and what == "code word"):  # Chinese may write two as 2
                 word = next(iter(less or more))
-                n, m = (next((n for n, other in found if other == word), 0) for found in (one, other))
-                return say(n, m, f"the {what} {word} is there {counts[0][word]} and {counts[1][word]} times")
+                bare = word[1] if isinstance(word, tuple) else word
+                n, m = (next((n for n, other in found if other == bare), 0) for found in (one, other))
+                where = f" behind blocks, items and rows {word[0]}" if bare != word else ""
+                return say(n, m, f"the {what} {bare} is there {counts[0][word]} and {counts[1][word]} times{where}")
     if len(both[0]) != len(both[1]):
         return f"labs.md has {len(both[0])} headings, labs.zh.md {len(both[1])}"
     return None
@@ -153,17 +162,19 @@ class Chinese(unittest.TestCase):
 
     def test_the_place_is_named(self):
         """The first place where they part, in both."""
-        english, chinese = (f"# T\n\ntext\n\n## 01 {name}\n\n```sh\nmake\n```\n\n1. `x` of\n   `z`{end}\n"
+        english, chinese = (f"# T\n\ntext\n\n## 01 {name}\n\n`p`\n\n```sh\nmake\n```\n\n1. `x` of\n   `z`{end}\n"
                             for name, end in (("W", ""), ("\u5199", " 12")))
         self.assertIsNone(parting(sections(english), sections(chinese)))
-        for old, new, said in (("`x`", "`y`", "labs.md:11, labs.zh.md:5 .*word x is there 1 and 0"),
-                               ("make", "make x", "labs.md:7, labs.zh.md:7 .*another block"),
-                               ("1. ", "2. ", "labs.md:11, labs.zh.md:11 .*another item"),
+        for old, new, said in (("`x`", "`y`", "labs.md:13, labs.zh.md:5 .*word x is there 1 and 0"),
+                               ("make", "make x", "labs.md:9, labs.zh.md:9 .*another block"),
+                               ("1. ", "2. ", "labs.md:13, labs.zh.md:13 .*another item"),
                                ("## 01", "### 01", "labs.md:5, labs.zh.md:5 .*another heading"),
-                               (" 12", "\n\n| a |\n", "labs.md:5, labs.zh.md:14 .*0 and 1 rows")):
+                               (" 12", "\n\n| a |\n", "labs.md:5, labs.zh.md:16 .*0 and 1 rows"),
+                               ("`p`\n\n```sh\nmake\n```", "```sh\nmake\n```\n\n`p`",
+                                "labs.md:7, labs.zh.md:11 .*word p .* behind blocks, items and rows")):
             self.assertRegex(parting(sections(english), sections(chinese.replace(old, new))), said)
         self.assertRegex(parting(sections(english + "7\n"), sections(chinese)),
-                         "labs.md:13, labs.zh.md:5 .*number 7 is there 1 and 0")
+                         "labs.md:15, labs.zh.md:5 .*number 7 is there 1 and 0")
 
     def test_the_tools_read_it(self):
         """make break and make answers find the same steps and questions in both."""
