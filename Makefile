@@ -98,6 +98,21 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
 	@learn/starter.py make "$(LAB)" "$(DIR)"
 
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
+	@testenv/deps.sh vm
+	@learn/check.py check "$(LAB)" "$(DIR)"
+
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
+	@testenv/deps.sh vm
+	@learn/check.py hint "$(LAB)" "$(DIR)"
+
+watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
+	@testenv/deps.sh vm
+	@learn/check.py watch "$(LAB)" "$(DIR)"
+
+progress: ## which labs you have begun, and how far you are
+	@learn/check.py progress
+
 student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
 	@learn/release.py $(or $(LABS),05 06 07)
 
@@ -134,4 +149,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell show wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet check clean demo deps doctor fuzz grade grade-program handin help hint progress rxe-down rxe-up shell show similar starter student-release test test-all watch wire $(SAMPLES)

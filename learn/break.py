@@ -105,7 +105,7 @@ def prepare(step, about):
     """Makes the program with the change, and returns its directory. The student's files stay as they are."""
     sample = os.path.join(ROOT, about["sample"])
     name = next(name for name in os.listdir(sample) if name.endswith(".c"))
-    if "(TODO 1)" in read(os.path.join(sample, name)):
+    if "is not written yet (TODO" in read(os.path.join(sample, name)):
         raise Stop(say("starter", sample=about["sample"], step=step.number), 0)
     with tempfile.TemporaryDirectory() as tree:
         copy = os.path.join(tree, about["sample"])
@@ -117,7 +117,7 @@ def prepare(step, about):
         except FileNotFoundError:
             raise Stop(say("no git"), 1) from None
         except subprocess.CalledProcessError:
-            raise Stop(say("changed", file=f"{about['sample']}/{name}"), 1) from None
+            raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
         text = read(os.path.join(copy, name))
     place = os.path.join(COPIES, step.name)
     os.makedirs(place, exist_ok=True)
@@ -130,7 +130,7 @@ def prepare(step, about):
     made = subprocess.run(["make", "-s", "-C", place, "OBJECTS=../../objects", "DIRS=../../../common" + (
         " ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else "")], check=False)
     if made.returncode:
-        raise Stop(say("not built"), 1)
+        raise Stop(say("break not built"), 1)
     return place
 
 

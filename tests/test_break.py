@@ -356,7 +356,7 @@ class Driven(unittest.TestCase):
         self.assertNotEqual(made.returncode, 0)
         self.assertIn("has that file been changed already", made.stderr)
         with open(os.path.join(tree, "05_gather_write", "gather_write.c"), "a", encoding="utf-8") as file:
-            file.write("/* (TODO 1) */\n")
+            file.write("/* is not written yet (TODO 1) */\n")
         if there(21):
             made = self.make("STEP=21", "PREDICTION=1", cwd=tree)
             self.assertEqual((made.returncode, "is a starter here" in made.stdout), (0, True), made)
