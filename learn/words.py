@@ -195,7 +195,7 @@ CHINESE = {
     "two results": "{role}打印了 {number} 次 RESULT 行；它必须是最后一行，只打印一次。",
     "other result": "{role}的 RESULT 行是 {name}={found}，对端的是 {right}。",
     "no verdict": "{role}没有告诉对端一切正确（verdict PASS）。",
-    "not made": "{role}没有创建 {what}。",
+    "not made": "{role}没有创建{what}。",
     "cq small": "{role}的完成队列创建时只容 {found} 个 CQE；同时可能有 {right} 个。",
     "no region": "{role}没有注册它的内存。",
     "rights": "{role}注册内存时的权限是 {found}；这里必须是 {right}。",
