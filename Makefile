@@ -4,6 +4,8 @@
 SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
+# What a student writes, in directories like my05: make starter.
+MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 
 # Virtual time repeats to a fraction of a per cent: few rounds do.
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
@@ -23,18 +25,21 @@ deps: ## install what building and running take, if anything is missing
 
 demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides
 	@$(MAKE) --no-print-directory -s all
-	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
+	@for own in $(MINE:/Makefile=); do $(MAKE) --no-print-directory -s -C $$own || :; done
+	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS) \
+		$(foreach own,$(MINE:/Makefile=),$(own)/$(basename $(notdir $(wildcard $(own)/*.c))))
 
 shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
 	@mkdir -p results
 	@testenv/testenv.sh shell
 
-bench: deps ## measure 05 to 07 in virtual time; figures under results/ (REAL=1: in real time)
+bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
 	@mkdir -p results
-	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh --iters=$(ROUNDS)
-	@bench/plot.sh
+	@[ -z "$(DIR)" ] || $(MAKE) --no-print-directory -s -C "$(DIR)"
+	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh "$(DIR:%/=%)" --iters=$(ROUNDS)
+	@bench/plot.sh $(DIR:%/=%)
 
 bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time)
 	@testenv/deps.sh vm bench
@@ -59,6 +64,15 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 	@rm -f $(pcap); cd $(dir $(lab)) && { TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
 		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
 		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
+
+cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
+
+show: LAB ?= 01
+show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
+	@testenv/deps.sh build vm wire
+	@learn/show.py "$(LAB)" "$(DIR)" $(ARGS)
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
@@ -135,4 +149,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle check deps demo doctor fuzz hint progress watch shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet check clean demo deps doctor fuzz grade grade-program handin help hint progress rxe-down rxe-up shell show similar starter student-release test test-all watch wire $(SAMPLES)

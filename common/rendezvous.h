@@ -54,6 +54,6 @@ void rendezvous_sync(struct rendezvous *rv, const char *step);
 /* Exchanges the verdicts and closes the connection. Returns true if both sides passed. */
 bool rendezvous_verdict(struct rendezvous *rv, bool pass);
 
-/* 24 random bits, so that a QP rejects packets of an old connection of its QPN (IBTA 9.7.1). */
+/* 24 random bits, so that a QP rejects packets of an old connection of its QPN. */
 uint32_t random_psn(void);
 double now(void); /* seconds, CLOCK_MONOTONIC */

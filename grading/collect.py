@@ -69,8 +69,9 @@ def said(path):
     """Whose a text is, and of which lab, by its own words."""
     words = begins(path, 1 << 16).replace(b"\0", b"").decode("latin-1")
     header = (re.findall(r"(?m)HANDIN[ \t].*?\bversion=1\b.*", words) or [""])[0]
-    return tuple((re.findall(pattern, header) or [""])[0] for pattern in (
-        r"(?a:\bstudent=([\w-]+))", r"\blab=(0[567])\b"))
+    student, lab = ((re.findall(pattern, header) or [""])[0] for pattern in (
+        r"(?a:\bstudent=([\w-]+|[^ -~\s]))", r"\blab=(0[567])\b"))
+    return (student, lab) if student.isascii() and student.isprintable() else ("?", lab)  # full-width digits, say
 
 
 def is_text(path):
@@ -87,7 +88,11 @@ def members(path):
     if zipfile.is_zipfile(path):  # whatever its name says
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                info.filename = info.filename.replace("\\", "/")  # as old Windows' programs write it
+                name = info.filename
+                if not info.flag_bits & 0x800 and not name.isascii():  # of Chinese Windows: see PKWARE's appendix D
+                    with suppress(UnicodeError):
+                        name = name.encode("cp437").decode("gb18030")
+                info.filename = name.replace("\\", "/")  # as old Windows' programs write it
                 if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
                     yield (info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)),
                            archive.open(info))
@@ -189,7 +194,7 @@ def look_into(submission, folder, lab, scratch, ordered):
             or (submission.program and f.startswith(submission.program))]
     submission.when = max(map(os.path.getmtime, mine), default=0)
     for path in (f for f in files if os.path.basename(f) == "MANIFEST"):
-        for digest, name in re.findall(r"(?m)^([0-9a-f]{64})  (.+)$", begins(path, 1 << 16).decode("ascii", "replace")):
+        for digest, name in re.findall(r"(?m)^([0-9a-f]{64})  (.+)$", begins(path, 1 << 16).decode("utf-8", "replace")):
             there = os.path.join(os.path.dirname(path), name)
             if hashlib.sha256(begins(there, MOST_BYTES)).hexdigest() != digest:
                 submission.remarks.append(f"{name} isn't as make handin packed it")

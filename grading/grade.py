@@ -3,14 +3,16 @@
 """Grades the texts that make handin wrote, a class in seconds, and adds what grade-program found.
 
 What a run must have printed is computed anew from the student's ID. Nothing of the files is
-executed, nor printed but printable ASCII. Anybody who knows the suite can make such a text up: it counts
+executed, nor printed but what a terminal doesn't obey. Anybody who knows the suite can make such a text up: it counts
 in the total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
 import argparse
 import csv
 import json
 import os
 import re
+import sys
 import tempfile
+import unicodedata
 from collections import namedtuple
 
 import collect
@@ -141,18 +143,26 @@ def table(hs, rubric, roster, answers):
     """A row for each submission, and for each student who hasn't handed in."""
     for h in hs:
         reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
-        yield {"file": h.file, "student": h.student, **h.points, "score": sum(h.points.values()),
-               "of": rubric.total, "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
+        yield {"file": h.file, "student": h.student, "name": roster.get(h.student, ""), **h.points,
+               "score": sum(h.points.values()), "of": rubric.total,
+               "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
                "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no",
                "total": total(h, rubric, answers),
                "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}
     for student in sorted(set(roster) - {h.student for h in hs}):
-        yield {"file": "", "student": student, "score": 0, "of": rubric.total, "counts": "yes", "total": 0,
-               "first_reason": "nothing was handed in"}
+        yield {"file": "", "student": student, "name": roster[student], "score": 0, "of": rubric.total, "counts": "yes",
+               "total": 0, "first_reason": "nothing was handed in"}
+
+
+def padded(text, width):
+    """A Chinese character takes two columns of a terminal."""
+    return text + " " * (width - len(text) - sum(unicodedata.east_asian_width(c) in "WF" for c in text))
 
 
 def write_tables(path, rows):
-    with open(path, "w", encoding="ascii", newline="") as file:
+    # The mark is for spreadsheets: without it they take UTF-8 for another encoding.
+    encoding = "ascii" if repr(rows).isascii() else "utf-8-sig"
+    with open(path, "w", encoding=encoding, newline="") as file:
         out = csv.DictWriter(file, rows[0], lineterminator="\n")
         out.writeheader()
         for row in rows:  # a spreadsheet must not take a text for a formula
@@ -163,12 +173,17 @@ def write_tables(path, rows):
 
 
 def listed(path):
-    """The first two fields of each line of a list, separated by commas or blanks."""
-    if not path:
-        return {}
-    with open(path, encoding="utf-8-sig") as file:
-        lines = [re.split(r"[,;\s]+", line.strip()) + [""] for line in file if line.strip()]
-    return {line[0]: line[1] for line in lines if expected.VALID_ID.fullmatch(line[0])}
+    """Of each line of a list what stands beside the ID, separated by commas or blanks. A name may stand first,
+    if it can't be an ID itself."""
+    found = {}
+    for line in handin.answers.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
+        words = [word.strip('"') for word in re.split(r"[,;\s\uff0c\uff1b\u3000]+", line.strip())]
+        at = next((n for n, word in enumerate(words[:2]) if expected.VALID_ID.fullmatch(word)), None)
+        if at is None and (wide := next(filter(None, map(handin.wide_id, words)), "")):
+            raise ValueError(f"{path}: {handin.printable(line, 60)}: {wide}")
+        if at is not None:
+            found[words[at]] = next((handin.printable(word, 60) for word in words[1 - at:2 - at]), "")
+    return found
 
 
 def main():
@@ -185,6 +200,7 @@ def main():
     parser.add_argument("--result", metavar="FILE", help="of text and program, all in FOLDER being one student's")
     parser.add_argument("folder", metavar="FOLDER", nargs="?")
     said = parser.parse_args()
+    sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     try:
         if expected.VALID_ID.fullmatch(said.student or ""):
             layout, seed, _ = expected.of_student(said.student)
@@ -193,6 +209,8 @@ def main():
         if said.student is not None or said.folder is None:
             raise ValueError("which folder, or which student?")
         rubric, reference = read_rubric(said.rubric), figures.read_reference(said.reference)
+        for path in filter(None, (said.roster, said.answers)):
+            open(path, "rb").close()  # or it is said why not
         roster, answers = listed(said.roster), listed(said.answers)
         with tempfile.TemporaryDirectory() as scratch:
             hs = [handin.Handin(one) for one in collect.collect(said.folder, "05", scratch, said.result)]
@@ -207,7 +225,7 @@ def main():
             if said.feedback and h.counts:
                 os.makedirs(said.feedback, exist_ok=True)
                 name = h.student or re.sub("[^A-Za-z0-9_-]", "_", h.file)
-                with open(f"{said.feedback}/{name}.txt", "w", encoding="ascii") as file:
+                with open(f"{said.feedback}/{name}.txt", "w", encoding="utf-8") as file:
                     file.write(report(h, rubric) + "\n")
         rows = list(table(hs, rubric, roster, answers))
         if said.csv:
@@ -225,10 +243,10 @@ def main():
         print(f"\n{'file':40} {'student':20} {'score':8} {'program':8} total")
         for row, h in zip(rows, hs):
             score = f"{row['score']:3}/{rubric.total}"
-            print(f"{h.file:40} {h.student:20} {score:8} {str(row['program']):8} {row['total']:5}  "
+            print(f"{padded(h.file, 40)} {h.student:20} {score:8} {str(row['program']):8} {row['total']:5}  "
                   f"{h.refused[:60]}".rstrip())
         for row in rows[len(hs):]:
-            print(f"{'(nothing)':40} {row['student']}")
+            print(f"{'(nothing)':40} {row['student']:20} {row['name']}".rstrip())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+import unicodedata
 
 import expected
 
@@ -22,6 +23,8 @@ SECTIONS = PARTS[:8]
 
 MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
+# What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
+HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -35,8 +38,8 @@ class Refused(Exception):
 
 
 def printable(text, width):
-    """Printable ASCII, with ? for anything else, cut at width."""
-    shown = re.sub("[^ -~]", "?", text[:width])
+    """With ? for what is hidden, cut at width."""
+    shown = HIDDEN.sub("?", text[:width])
     return shown if len(text) <= width else shown[:-3] + "..."
 
 
@@ -57,6 +60,14 @@ class Handin:
         if line is not None and len(reasons) < REASONS:
             words += f"\n     line {line + 1}: {printable(self.lines[line], 99)}"
         reasons.append(words if len(reasons) < REASONS else "")
+
+
+def wide_id(text):
+    """What is wrong with an ID that was typed with full-width digits or letters."""
+    narrow = unicodedata.normalize("NFKC", text)
+    if text.isascii() or not expected.VALID_ID.fullmatch(narrow):
+        return ""
+    return f"it has full-width digits or letters instead of {narrow}: type it without the input method"
 
 
 def fields(line, word):
@@ -99,7 +110,8 @@ def read_header(h):
     at, header = headers[0]
     student = header.get("student") or ""
     if not expected.VALID_ID.fullmatch(student):
-        raise Refused("its first line names no student")
+        raise Refused(f"the student's ID in its first line: {wide}" if (wide := wide_id(student))
+                      else "its first line names no student")
     h.student = student
     # Course servers put other things around the ID in a file's name.
     named = h.file + "/" + os.path.basename(h.path)

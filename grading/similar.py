@@ -27,6 +27,7 @@ def lines_of(text):
 
 
 def main(lab, folder, least="30"):
+    sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     sample = starter.read(glob.glob(f"{collect.ROOT}/{lab}_*/*.c")[0])
     given = lines_of(sample if starter.unwritten(sample) else starter.starter_of(lab))
     solution = set(lines_of(sample)) - set(given)

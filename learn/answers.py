@@ -14,7 +14,7 @@ import tempfile
 from functools import lru_cache
 
 import handout
-from words import say, wrapped
+from words import TABLES, language, say, wrapped
 
 FILE = "answers.txt"
 MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
@@ -91,12 +91,12 @@ def unanswered(text):
     return ([mark for mark in marks if not is_answered(found.get(mark, ""))] if found else None), len(marks)
 
 
-def remark(text):
-    """What a grader is told, if anything is to be told."""
+def remark(text, chosen="en"):
+    """What is missing, if anything is: to a grader in English, to a student in the chosen language."""
     missing, most = unanswered(text)
     if missing is None:
-        return "answers: the marks of make answers are missing, so it is not known which are unanswered"
-    return f"answers: {len(missing)} of {most} unanswered: {listed(missing)}" if missing else ""
+        return TABLES[chosen]["no marks"]
+    return TABLES[chosen]["unanswered"].format(number=len(missing), most=most, which=listed(missing)) if missing else ""
 
 
 def listed(marks):
@@ -152,7 +152,7 @@ def main(arguments):
     if not os.path.exists(path):
         write(path, template())
         print(say("answers made", path=path))
-    print(f"{path}: {remark(read(path)) or say('answers complete')}")
+    print(f"{path}: {remark(read(path), language()) or say('answers complete')}")
     return 0
 
 

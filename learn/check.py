@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import starter
-from words import say
+from words import language, padded, say
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
@@ -176,7 +176,8 @@ def judged(jobs):
              f"{ROOT}/learn/judge.py", file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
                 "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
-                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LANG"})
+                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG",
+                "LAB_LANG": language()})
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
         print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)
@@ -306,7 +307,7 @@ def progress():
             if kept:
                 parts = say("count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"]))
                 words = say("unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed")
-            print(f"{lab:4} {name:17} {parts:15} {words}{', ' + say('handed in') if lab in handed else ''}")
+            print(f"{lab:4} {name:17} {padded(parts, 15)} {words}{', ' + say('handed in') if lab in handed else ''}")
     return True
 
 

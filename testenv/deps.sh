@@ -49,6 +49,7 @@ test-all /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packag
 test-all valgrind                         valgrind          valgrind             valgrind         valgrind
 test-all qemu-system-aarch64              qemu-system-arm   qemu-system-aarch64-core qemu-arm      qemu-system-aarch64
 test-all aarch64-linux-gnu-gcc            gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu cross-aarch64-gcc13 aarch64-linux-gnu-gcc
+test-all chromium                         chromium          chromium             chromium         chromium
 test-all modprobe                         kmod              kmod                 kmod             kmod
 test-all mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
 test-all /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring

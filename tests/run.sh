@@ -163,12 +163,13 @@ part_sources() { # builds, and what can be seen without running anything
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "sizes of the parts, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
+	family zh python3 tests/test_zh.py
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
-		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c
+		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c learn/*.c
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
@@ -180,6 +181,7 @@ part_units() {
 	step "judge" gcc -Icommon -o "$out/judge" tests/fuzz/judge.c \
 		common/{data,hints,options,report}.c -libverbs
 	family lines python3 tests/test_lines.py
+	family cheatsheet python3 tests/test_cheatsheet.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
 }
 part_pairs() {
@@ -204,16 +206,19 @@ part_more() { # what the samples from 08 on have of their own
 	done
 }
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_starters() { TESTENV_CLOCK=virtual family starters python3 tests/test_starter.py; }
 part_break() { # make break, each step of the handout
 	family break python3 tests/test_break.py Asked Answers Driven Outcomes.test_one_host
 }
 part_grading() {
 	family collect python3 tests/test_collect.py
+	family names python3 tests/test_names.py
 	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }
 part_wire() { # two hosts once
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
+	family show python3 tests/test_show.py Samples.test_05
 }
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
@@ -248,6 +253,7 @@ part_large() {
 }
 part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
+part_show() { family show python3 tests/test_show.py; } # a browser steps through runs of all samples
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
 part_testenv() { family testenv python3 tests/test_testenv.py; }
 part_kernels() { family kernels python3 tests/test_kernels.py; }
@@ -271,9 +277,11 @@ part_newest() { # Debian unstable's kernel
 }
 
 # The longest first, and early what mostly waits.
-quick=(handout layouts pairs peers more break sources units wire grading)
+quick=(handout starters layouts pairs peers more break sources units wire grading)
 rest=(programs platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
-	arm64 doctor)
+	arm64 doctor show)
+# What make student-release packs, without git: the tests of the programs that are written.
+[ -e learn/places.txt ] || quick=(layouts pairs peers more units wire)
 case $tier in
 quick) parts=("${quick[@]}") ;;
 rest) parts=("${rest[@]}") ;;

@@ -324,7 +324,7 @@ class Driven(unittest.TestCase):
         self.env.update({"LAB_LANG": "zh"})
         made = self.make("STEP=36", stdin=None, input="拒绝\n")  # a pipe that ends before the reason
         self.assertEqual(made.returncode, 0, made)
-        self.assertIn("步骤 36", made.stdout)
+        self.assertIn("第 36 步", made.stdout)
         self.assertIn("prediction 预测： 拒绝\n", self.entry(36))
         self.assertIn("the server refused", self.entry(36))
 

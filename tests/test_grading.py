@@ -14,7 +14,7 @@ import time
 import unittest
 
 import grading_fuzz
-from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, TEMPLATE, bench_digest, command,
+from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, SHOWN, TEMPLATE, bench_digest, command,
                            layout_line, make_class, section, special, within, write)
 from samples import ROOT, WITH_BLOCKS, main
 
@@ -118,7 +118,7 @@ class Grading(unittest.TestCase):
         out = self.grade()
         seconds = time.monotonic() - began
         self.assertLess(seconds, 10)
-        self.assertRegex(out, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
+        self.assertRegex(out, f"\\A{SHOWN}\\Z", "nothing that a terminal obeys")
         found = reports(out)
         full = 0
         for student in good:
@@ -154,7 +154,7 @@ class Grading(unittest.TestCase):
             student = students[n % len(students)]
             write(f"{self.dir}/{n}_handin-{student}.txt", change(folder["good"][student]))
         out = self.grade()
-        self.assertRegex(out, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
+        self.assertRegex(out, f"\\A{SHOWN}\\Z", "nothing that a terminal obeys")
         found = {int(name.split("_")[0]): report for name, report in reports(out).items()}
         self.assertEqual(len(found), len(ODD))
         for n, (kind, (_, remark)) in enumerate(ODD.items()):

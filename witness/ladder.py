@@ -18,7 +18,7 @@ FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband
           "infiniband.reth.r_key", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
           "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
           "infiniband.deth.srcqp", "infiniband.atomicacketh.origremdt", "infiniband.immdt",
-          "infiniband.deth.q_key", "udp.payload")
+          "infiniband.deth.q_key", "udp.payload", "frame.time_epoch")
 # The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
 OPCODES = {
@@ -41,13 +41,13 @@ ANSWERS = range(13, 19)  # they repeat the PSN of what they answer
 
 
 class Packet:
-    """src, name, answer (to the other's request), psn (relative), payload (bytes), data,
+    """src, time, name, answer (to the other's request), psn (relative), payload (bytes), data,
     value (of the header fields) and carries (the same in words)."""
 
     def __init__(self, line, first_psns):
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
-        self.src = value["ip.src"]
+        self.src, self.time = value["ip.src"], float(value["frame.time_epoch"])
         self.name, headers = OPCODES.get(opcode) or OPCODES[opcode % 32]
         self.answer = opcode in ANSWERS
         # UDP header 8, BTH 12, ICRC 4

@@ -11,7 +11,7 @@ TRACE = "/sys/kernel/tracing"
 # The same functions and arguments from Linux 6.1 to 7.2; $argN is the N-th argument on every
 # processor (Documentation/trace/kprobetrace.rst). modify_qp gets what libibverbs wrote (struct
 # ib_uverbs_modify_qp, rdma/ib_user_verbs.h); rxe_pkt_info has the packet's header as its fourth word:
-# opcode first, PSN last (IBTA 9.2).
+# opcode first, PSN last (IBTA specification: base transport header).
 PROBES = """p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
 p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
 r:registered rxe_reg_user_mr mr=$retval:x64

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""make cheatsheet prints what libibverbs' header and manual pages say."""
+import gzip
+import os
+import re
+import subprocess
+import unittest
+
+from samples import ROOT, main
+
+MAN = "/usr/share/man/man3/{}.3.gz"
+TYPES = ("RC", "UC", "UD")
+
+
+def printed():
+    return subprocess.run(["make", "-s", "cheatsheet"], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout
+
+
+def table(heading):
+    """The rows of the table below the line that begins with heading: lists of cells."""
+    lines = printed().split("\n")
+    first = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    first += next(i for i, line in enumerate(lines[first:]) if line.startswith("|"))
+    rows = []
+    for line in lines[first + 1:]:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line[1:-1].split("|")])
+    raise ValueError(heading)
+
+
+def header():
+    with open("/usr/include/infiniband/verbs.h", encoding="utf-8") as file:
+        return file.read()
+
+
+def manual(page):
+    with gzip.open(MAN.format(page), "rt", encoding="utf-8") as file:
+        return re.sub(r"\\fB|\\fR|\\s-?1|\\", "", file.read())
+
+
+@unittest.skipUnless(os.path.exists(MAN.format("ibv_modify_qp")), "the manual pages are not here")
+class Sheet(unittest.TestCase):
+
+    def test_statuses(self):
+        names = re.findall(r"\bIBV_WC_(\w+),", re.search(r"enum ibv_wc_status {(.*?)}", header(),
+                                                        re.DOTALL).group(1))
+        rows = table("Completion statuses")
+        for number, name, *_ in rows:
+            self.assertEqual(names[int(number)], name)
+        with open(os.path.join(ROOT, "labs.md"), encoding="utf-8") as file:
+            seen = set(re.findall(r"\(status (\d+)\)", file.read()))
+        self.assertGreater(len(seen), 7)
+        self.assertLessEqual(seen, {row[0] for row in rows})
+
+    def test_transitions(self):
+        text = manual("ibv_modify_qp")
+        for kind in TYPES:
+            part = text[text.index(f"For QP Transport Service Type  IBV_QPT_{kind}"):]
+            part = part[:part.index(".PP")]
+            state, theirs, ours = None, {}, {}
+            for begins, name in re.findall(r"(?m)^(Init|RTR|RTS)|IBV_QP_(\w+)", part):
+                state = begins.upper() or state
+                theirs.setdefault(state, set()).update([name] if name else [])
+            for to, types, mask in table("State transitions"):
+                state = to or state
+                if types == "all" or kind in types.split(", "):
+                    ours.setdefault(state, set()).update(mask.split(", "))
+            self.assertEqual(ours, theirs, kind)
+
+    def test_operations(self):
+        text = manual("ibv_post_send")
+        columns = re.findall(r"IBV_QPT_(\w+)", re.search(r"OPCODE.*", text).group(0))
+        names = [row for row in table("Operations") if row[0].isupper()]
+        self.assertEqual(len(names), 6)
+        for operation, *ours in names:
+            for name in operation.split(", "):
+                cells = re.search(rf"(?m)^IBV_WR_{name} *\|(.*)", text).group(1).split("|")
+                theirs = {kind: "X" in cell for kind, cell in zip(columns, cells)}
+                self.assertEqual([bool(cell) for cell in ours[:3]], [theirs[kind] for kind in TYPES],
+                                 name)
+
+    def test_limits(self):
+        text = header()
+        for name in re.findall(r"\b(?:max|active|path|device)_\w+", str(table("Limits"))):
+            self.assertRegex(text, rf"\b{name}\b")
+
+    def test_rights(self):
+        for name in re.findall(r"\b(?:LOCAL|REMOTE)_\w+", str(table("Rights"))):
+            self.assertIn(f"IBV_ACCESS_{name}", header())
+
+    def test_print(self):
+        for line in printed().split("\n"):
+            self.assertLessEqual(len(line), 112)
+            self.assertNotRegex(line, r"[`*\[#]|^\|-")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""make show: what its page says is what the capture, the NIC's trace and the two programs say; one can
+step through it, and it asks nobody for anything. In a copy of the project; the browser is Chromium."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from browser import CHROMIUM, Browser
+from places import copy_project
+from samples import PROGRAM, ROOT, main
+
+sys.path.insert(0, f"{ROOT}/witness")
+from ladder import packets  # noqa: E402
+
+COPY = f"{ROOT}/build/show-{os.getpid()}"
+CLIENT = "10.0.1.2"
+MOST = 300_000  # bytes of a page
+# Patch, lab, its arguments; status of the client's completion, NAK on the wire, what a NIC refuses itself.
+BROKEN = (("01-mr-without-right", "01", "", 10, "remote access error", False),
+          ("02-qp-without-right", "01", "", 9, "invalid request", False),
+          ("05-past-the-end-here", "01", "", 4, None, True),
+          ("11-server-left-in-init", "01", "", 12, None, False),
+          ("14-no-receive", "02", "--timeout 3", 13, "receiver not ready (RNR)", False))
+EVENT = re.compile(r"(?m)^(.*) \[\d+\] .* (copy|copied): \(.*?\) ?(.*)")
+
+
+def copied(side, lab):
+    """Bytes that the NIC has read and written there, as its trace says; and what it refused."""
+    with open(f"{COPY}/results/show/{lab}/{side}.kernel", encoding="utf-8") as file:
+        found = EVENT.findall(file.read())
+    total, refused, entered = [0, 0], 0, {}
+    for thread, kind, values in found:
+        if kind == "copy":
+            entered.setdefault(thread, []).append(values)
+            continue
+        copy = entered[thread].pop()
+        if values == "error=0":
+            total["dir=0" in copy] += int(re.search(r"len=(\d+)", copy)[1])
+        else:
+            refused += 1
+    return total, refused
+
+
+def capture(lab):
+    """Side, name and PSN of each packet, a side after the other."""
+    found = packets(f"{COPY}/results/show/{lab}/packets.pcap")
+    return [[(p.name, p.psn, p.payload, p.carries) for p in found if (p.src == CLIENT) == client]
+            for client in (True, False)]
+
+
+@unittest.skipUnless(CHROMIUM, "no Chromium: apt install chromium")
+class ShowTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        os.makedirs(f"{COPY}/results")
+        copy_project(COPY)
+        cls.browser = Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        shutil.rmtree(COPY)
+
+    def run_pair(self, lab, arguments="", status=0, **env):
+        """What make show does, without looking for packages. Returns what both sides have printed."""
+        ended = subprocess.run([f"{COPY}/learn/show.py", lab, "", *arguments.split()], cwd=COPY, capture_output=True,
+                               text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
+                               env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", **env})
+        self.assertEqual(ended.returncode, status, ended.stdout + ended.stderr)
+        path = f"{COPY}/results/show/{lab}.html"
+        self.assertLess(os.path.getsize(path), MOST)
+        self.browser.said.clear()
+        self.browser.open(path)
+        sides = re.split(r"(?m)^--- (?:server|client).*\n", ended.stdout.split("\nthe run, step by step")[0])
+        return dict(zip(("server", "client"), sides[-2:]))
+
+    def text(self, selector):
+        return self.browser.value(f"document.querySelector('{selector}')?.textContent ?? ''")
+
+    def rows(self):
+        return self.browser.value("[...document.querySelectorAll('tbody tr')]"
+                                  ".map(row => [...row.children].map(cell => cell.textContent))")
+
+    def steps_both_ways(self, nic="NIC"):
+        """Forward by key to the end, and back: at each step the page is what it was."""
+        seen = "[step, document.querySelector('main').innerHTML.replace(/ class=\"(later)?\"/g, ''), now.innerHTML].join()"
+        steps = self.browser.value("N")
+        self.browser.key("Home")
+        forward, back = [self.browser.value(seen)], []
+        for _ in range(steps):
+            self.browser.key("ArrowRight")
+            forward.append(self.browser.value(seen))
+        self.assertEqual(len(set(forward)), steps + 1)
+        self.browser.key("ArrowRight")  # there is no further
+        back.append(self.browser.value(seen))
+        for _ in range(steps):
+            self.browser.key("ArrowLeft")
+            back.append(self.browser.value(seen))
+        self.assertTrue(forward == back[::-1], "back is not as forward was")
+        self.browser.value("document.getElementById('forward').click()")
+        self.assertEqual(self.browser.value(seen), forward[1])
+        self.browser.key("End")
+        self.assertEqual(self.browser.value(seen), forward[-1])
+        self.browser.key("PageUp")
+        if self.browser.value("R.events.some(e => NIC.includes(e.k))"):
+            self.assertIn(nic, self.text("#now"))
+        self.browser.key("Home")
+        self.assertEqual(self.browser.value(seen), forward[0])
+
+    def says_what_was(self, lab, printed):
+        """The page against capture, trace, and programs."""
+        rows = self.rows()
+        wire = capture(lab)
+        for side, sent in zip(("client", "server"), wire):
+            shown = [re.sub(rf"^(✘ )?The {side}'s NIC sends: | ✘ This is a refusal.*", "", what).rstrip(".")
+                     for _, _, where, what in rows if where == side and " NIC sends: " in what]
+            self.assertEqual(shown, [
+                f"{name}, PSN {psn}" + (f", {count} bytes" if count else "") + (f"; {carries}" if carries else "")
+                for name, psn, count, carries in sent])
+        self.browser.key("End")
+        count = sum(map(len, wire))
+        self.assertIn(f"so far: {count} of {count}", self.text("#packets"))
+        refusals = [carries for sent in wire for *_, carries in sent if "NAK" in carries]
+        self.assertEqual(sum("This is a refusal" in what and "sends" in what for *_, what in rows), len(refusals))
+        for side in ("client", "server"):
+            (read, wrote), _ = copied(side, lab)
+            self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
+            shown = self.browser.value(f"[...document.querySelectorAll('#printed-{side} > div')].map(d => d.textContent)")
+            lines = printed[side].strip("\n").split("\n")
+            result = re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])
+            if not result:  # pair.sh has ended it; what it said last may have been seen on its own host only
+                shown = shown[:len(lines)]
+            self.assertEqual(sorted(shown), sorted(lines))
+            self.assertIn(result[1] if result else "no RESULT line", self.text(f"#{side} .badge"))
+        return wire
+
+    def is_sound(self):
+        """Nothing asked of the network, no word on the console; what a screen reader needs; no gap in a sentence."""
+        self.assertEqual([url for url in self.browser.asked if not url.startswith("file:///")], [])
+        self.assertEqual((len(self.browser.asked), self.browser.said), (1, []))
+        for what in ("[...document.querySelectorAll('svg[role=img]')].every(s => s.querySelector('title').textContent && "
+                     "s.querySelector('desc').textContent)",
+                     "document.documentElement.lang === 'en'", "document.querySelectorAll('h1').length === 1",
+                     "document.getElementById('now').getAttribute('aria-live') === 'polite'",
+                     "[...document.querySelectorAll('button')].every(b => b.textContent.trim().length > 4)",
+                     "document.querySelectorAll('th[scope=col]').length === 4",
+                     "document.querySelectorAll('table caption').length === 1"):
+            self.assertTrue(self.browser.value(what), what)
+        text = self.browser.value("document.body.innerText")
+        self.assertIsNone(re.search(r"undefined|null|NaN|\[object|\{\w+\}", text), text)
+        self.browser.value("document.querySelector('[data-x=cq]').focus()")
+        self.assertIn("ibv_poll_cq", self.text("#explained"))
+
+
+class Samples(ShowTest):
+    def check(self, lab):
+        printed = self.run_pair(lab)
+        self.says_what_was(lab, printed)
+        self.steps_both_ways()
+        self.is_sound()
+        (read, wrote), there = copied("client", lab)[0], copied("server", lab)[0]
+        if lab == "05":  # five blocks of 100 bytes: gathered from 1,300, written as one piece
+            self.browser.key("End")
+            self.assertEqual(([read, wrote], there), ([500, 0], [0, 500]))
+            self.assertIn("The NIC has read 500 of them and written 0.", self.text("#client svg desc"))
+            self.assertEqual([what for *_, what in self.rows() if "client's NIC reads" in what], [
+                f"The client's NIC reads 100 bytes of memory: MR 0 + {300 * i}, block {i}." for i in range(5)])
+
+    def test_a_long_run_is_cut(self):
+        printed = self.run_pair("02", "-n 400 -s 100")
+        self.browser.key("End")
+        self.assertEqual(self.browser.value("N"), 601)
+        self.assertRegex(self.text("tbody"), r"\d+ events are left out here: .*\d+ packets sent")
+        count = sum(map(len, capture("02")))
+        self.assertGreaterEqual(count, 1600)
+        self.assertIn(f"so far: {count} of {count}", self.text("#packets"))
+        for side in printed:
+            (read, wrote), _ = copied(side, "02")
+            self.assertEqual(wrote, 40000)
+            self.assertGreaterEqual(read, 40000)  # a message may have been sent again
+            self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
+        self.assertIn("400 posted, 0 outstanding, 400 completed", self.text("#client-sq"))
+        self.is_sound()
+
+
+for number in (name[:2] for name in PROGRAM):
+    setattr(Samples, f"test_{number}", lambda self, lab=number: self.check(lab))
+
+
+class Broken(ShowTest):
+    def test_failing_runs(self):
+        for patch, lab, arguments, status, nak, refused in BROKEN:
+            with self.subTest(patch=patch):
+                path = f"{ROOT}/tests/breakit/{patch}.patch"
+                apply = ["git", "apply", path]  # the copy isn't in the repository that it was copied from
+                env = {**os.environ, "GIT_CEILING_DIRECTORIES": f"{ROOT}/build"}
+                subprocess.run(apply, cwd=COPY, env=env, check=True)
+                try:
+                    printed = self.run_pair(lab, arguments, status=1)
+                finally:
+                    subprocess.run([*apply, "-R"], cwd=COPY, env=env, check=True)
+                wire = self.says_what_was(lab, printed)
+                self.steps_both_ways()
+                self.is_sound()
+                self.browser.key("End")
+                self.assertIn("✘", self.text("#client .badge"))
+                self.assertIn(f"(status {status})", self.text("#client-status"))
+                rows = [what for *_, what in self.rows()]
+                shown = [re.search(r"refusal \(NAK\): (.*)\.$", what)[1] for what in rows
+                         if "sends" in what and "refusal" in what]
+                refusals = [carries for sent in wire for *_, carries in sent if "NAK" in carries]
+                self.assertEqual(set(shown), {
+                    "receiver not ready (RNR)" if "RNR" in carries else re.search(r"NAK \((.*)\)", carries)[1]
+                    for carries in refusals})
+                self.assertTrue(nak in shown if nak else not shown, shown)
+                self.assertEqual(any("and refuses" in what for what in rows), refused)
+                self.assertEqual(copied("client", lab)[1] > 0, refused)
+                self.assertRegex("\n".join(rows), rf"The client prints an error: .*\(status {status}\)")
+                self.assertRegex("\n".join(rows), r"The client prints an error:   hint: ")
+
+
+class Elsewhere(ShowTest):
+    """Other kernels, one host, and no rights to look into the kernel."""
+    def test_newer_kernel(self):
+        if subprocess.run(["apt-cache", "show", "linux-image-6.12-amd64"], capture_output=True, check=False).returncode:
+            self.skipTest("no package linux-image-6.12-amd64 here")
+        for lab in ("04", "05"):
+            printed = self.run_pair(lab, KERNEL="linux-image-6.12-amd64")
+            self.says_what_was(lab, printed)
+            self.assertNotIn("Not seen", self.text("#notes"))
+
+    def test_chinese(self):
+        self.run_pair("01", LAB_LANG="zh")
+        self.assertEqual(self.browser.value("document.documentElement.lang"), "zh")
+        for *_, where, what in self.rows():
+            self.assertRegex(where + what, "[\u4e00-\u9fff]")
+        self.steps_both_ways("网卡")
+        self.assertNotRegex(self.browser.value("document.body.innerText"), r"undefined|null|NaN|\{\w+\}")
+        self.assertEqual(self.browser.said, [])
+
+    def test_without_root(self):
+        """An ordinary user, on a machine that has an RDMA device: a VM is that machine."""
+        subprocess.run([f"{COPY}/learn/show.py", "03"], cwd=COPY, check=True, capture_output=True, timeout=900)
+        for folder, _, files in os.walk(f"{COPY}/results"):
+            os.chmod(folder, 0o777)
+            for name in files:
+                os.remove(f"{folder}/{name}")
+        inside = ("env TESTENV=native HOSTS=1 setpriv --reuid=65534 --regid=65534 --clear-groups "
+                  "python3 -B learn/show.py 03")
+        ended = subprocess.run(["testenv/testenv.sh", "run", "bash", "-c", inside], cwd=COPY, capture_output=True,
+                               text=True, timeout=900, check=False,
+                               env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", "TESTENV_PASS": "LAB_LANG"})
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.browser.open(f"{COPY}/results/show/03.html")
+        self.browser.key("End")
+        for side in ("client", "server"):
+            self.assertIn(f"Not seen at the {side}", self.text("#notes"))
+            self.assertIn("was not seen", self.text(f"#{side}-nic"))
+            self.assertIn("PASS", self.text(f"#{side} .badge"))
+        self.assertIn("The packets were not seen", self.text("#packets"))
+        self.assertIn("1 posted, 0 outstanding, 1 completed", self.text("#client-sq"))
+        self.steps_both_ways()
+        self.is_sound()
+
+    def test_a_kernel_without_that_function(self):
+        """It is said, and the packets stand where tcpdump saw them."""
+        path = f"{COPY}/learn/trace.py"
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.addCleanup(self.write, path, text)
+        self.write(path, text.replace("rxe_xmit_packet", "rxe_no_such_function"))
+        self.says_what_was("03", self.run_pair("03"))
+        for side in ("client", "server"):
+            self.assertRegex(self.text("#notes"), rf"Not seen at the {side} \(kernel \S+\): packets sent\.")
+        self.assertIn("a packet stands where tcpdump", self.text("#notes"))
+        self.steps_both_ways()
+        self.is_sound()
+
+    @staticmethod
+    def write(path, text):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_one_host(self):
+        self.run_pair("05", HOSTS="1")
+        self.browser.key("End")
+        self.assertIn("one host with one clock", self.text("#notes"))
+        self.assertIn("The packets were not captured", self.text("#notes"))
+        self.assertIn("has read 500 bytes and written 0", self.text("#client-nic"))
+        self.assertIn("has read 0 bytes and written 500", self.text("#server-nic"))
+        self.assertEqual([what for *_, what in self.rows() if "sends: " in what], [
+            "The client's NIC sends: RDMA WRITE Only, PSN 0.", "The server's NIC sends: Acknowledge, PSN 0."])
+        self.is_sound()
+
+
+if __name__ == "__main__":
+    main()

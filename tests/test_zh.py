@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""labs.zh.md says what labs.md says: the same headings, commands, outputs, drawings, steps, questions,
+tables, links, numbers and inline code words, section by section. What is taken out of either is missed.
+Its Chinese is set evenly, and both have one glossary."""
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+import unittest
+from collections import Counter, namedtuple
+from functools import lru_cache
+
+from samples import ROOT, main
+
+sys.path.append(os.path.join(ROOT, "learn"))
+import handout  # pylint: disable=wrong-import-position
+import words  # pylint: disable=wrong-import-position
+
+# Fenced, or indented behind a blank line.
+BLOCK = re.compile(r"(?m)^( *)```(.*)\n((?:.*\n)*?) *```$|(?<=\n\n)((?:    .*\n)+)(?=\n|\Z)")
+CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)]+)\)")
+ITEM = re.compile(r"(?m)^(\d+\.|-) (?:`(\d\d-[a-z0-9-]+)`)?")
+NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:\.\d+)*")
+# What a table row has in both: code words, names like IBV_WR, numbers.
+FIXED = re.compile(r"`[^`]+`|[A-Za-z0-9.]*_[A-Za-z0-9_.]+|(?<![A-Za-z0-9_.])\d+(?:\.\d+)*(?![A-Za-z0-9_])")
+# A section: its heading, the line of that, all of it; lists of (line, what is there).
+Section = namedtuple("Section", "title line text blocks items rows codes numbers links")
+PLACE = re.compile(r"{[^}]*}")
+HAN = "[\u4e00-\u9fff]"
+FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation of full width
+UNEVEN = {"half-width punctuation": f"{HAN}[,;:!?()]|[,;!?()]{HAN}|{FULL}[,;:!?]|[,;:!?]{FULL}",
+          "no blank between Chinese and other words": f"{HAN}[A-Za-z0-9`]|[A-Za-z0-9`]{HAN}",
+          "a blank too many": f"{HAN} {HAN}|[^| ] {FULL}|{FULL} (?! *\\|)"}
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def without_blocks(text):
+    return BLOCK.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def spread(pattern, text):
+    """What the pattern finds, each with its line, counted from 0."""
+    return [(text.count("\n", 0, found.start()), " ".join(" ".join(filter(None, found.groups())).split()))
+            for found in pattern.finditer(text)]
+
+
+@lru_cache(maxsize=None)
+def section(text):
+    """One section. Its lines count from 0."""
+    blocks = [(text.count("\n", 0, f.start()), (f[2], f[3] or f[4])) for f in BLOCK.finditer(text)]
+    prose = without_blocks(text)
+    rows = [(n, (line.count("|"), CODE.findall(line.split("|")[1]),
+                 sorted(FIXED.findall(LINK.sub("", line.replace("_Keys", "_Key"))))))
+            for n, line in enumerate(prose.split("\n")) if line.startswith("|")]
+    numbers = [(n, number) for n, line in enumerate(CODE.sub("", LINK.sub("", prose)).split("\n"))
+               for number in NUMBER.findall(ITEM.sub("", line))]
+    return Section(prose.split("\n", 1)[0], 0, text, blocks, spread(ITEM, prose), rows, spread(CODE, prose), numbers,
+                   spread(LINK, prose))
+
+
+def sections(text):
+    """The text, cut at its headings. A # in a block is none."""
+    masked = BLOCK.sub(lambda found: found[0].replace("\n#", "\nx"), text)
+    cuts = [found.start() for found in re.finditer("(?m)^#+ ", masked)] + [len(text)]
+    return [section(text[a:b])._replace(line=text.count("\n", 0, a) + 1) for a, b in zip(cuts, cuts[1:])]
+
+
+def anchor(title):
+    """What GitHub calls a heading in a link."""
+    return re.sub(r"[^\w -]", "", re.sub("^#+ ", "", title).lower()).replace(" ", "-")
+
+
+def target(link, names):
+    """Where a link goes, the same for both languages: of a heading here its number."""
+    file, _, name = link.replace(".zh.md", ".md").partition("#")
+    return file or (names.index(name) if name in names else "no such heading")
+
+
+def behind(part, line):
+    """How many blocks, items and rows stand in front of a line."""
+    return tuple(sum(n <= line for n, _ in found) for found in (part.blocks, part.items, part.rows))
+
+
+def parting(english, chinese):
+    """Where these sections part first: both places and what differs there. None, if they don't."""
+    both = english, chinese
+    names = [[anchor(part.title) for part in parts] for parts in both]
+    for a, b in zip(*both):
+        def say(n, m, what, a=a, b=b):
+            return f"labs.md:{a.line + n}, labs.zh.md:{b.line + m} ({a.title}): {what}"
+
+        if re.match("#+ ([01][0-9] )?", a.title)[0] != re.match("#+ ([01][0-9] )?", b.title)[0]:
+            return say(0, 0, f"another heading, {b.title}")
+        links = [[(n, target(link, known)) for n, link in part.links] for part, known in zip((a, b), names)]
+        for what, one, other in (("block", a.blocks, b.blocks), ("item", a.items, b.items),
+                                 ("row", a.rows, b.rows), ("link", *links)):
+            for (n, x), (m, y) in zip(one, other):
+                if x != y:
+                    return say(n, m, f"another {what}: {x} and {y}")
+            if len(one) != len(other):
+                n, m = (found[min(len(one), len(other))][0] if len(found) > min(len(one), len(other)) else 0
+                        for found in (one, other))
+                return say(n, m, f"{len(one)} and {len(other)} {what}s")
+        for what, one, other in (("code word", a.codes, b.codes), ("number", a.numbers, b.numbers)):
+            counts = [Counter(word for _, word in found) for found in (one, other)]
+            if what == "code word" and counts[0] == counts[1]:  # the same, but in the same places?
+                counts = [Counter((behind(part, n), word) for n, word in part.codes) for part in (a, b)]
+            less, more = counts[0] - counts[1], counts[1] - counts[0]
+            if less or (more and what == "code word"):  # Chinese may write two as 2
+                word = next(iter(less or more))
+                bare = word[1] if isinstance(word, tuple) else word
+                n, m = (next((n for n, other in found if other == bare), 0) for found in (one, other))
+                where = f" behind blocks, items and rows {word[0]}" if bare != word else ""
+                return say(n, m, f"the {what} {bare} is there {counts[0][word]} and {counts[1][word]} times{where}")
+    if len(both[0]) != len(both[1]):
+        return f"labs.md has {len(both[0])} headings, labs.zh.md {len(both[1])}"
+    return None
+
+
+def cuts(text):
+    """Copies of the text, each without something that may not be missing: (what, line, copy)."""
+    def copy(what, start, end):
+        return what, text.count("\n", 0, start) + 1, text[:start] + text[end:]
+
+    prose = BLOCK.sub(lambda found: re.sub("[^\n]", " ", found[0]), text)  # each at its place
+    for found in BLOCK.finditer(text):
+        yield copy("block", *found.span())
+        yield copy("block's line", found.start(3 if found[3] else 4), text.index("\n", found.start(3)) + 1)
+    for what, pattern in (("heading", "(?m)^#+ .*\n"), ("item", r"(?m)^(?:\d+\.|-) .*\n(?:  +\S.*\n)*"),
+                          ("patch's name", r"(?m)(?<=\d\. )`[0-9][^`]*`"), ("row", r"(?m)^\|.*\n"),
+                          ("cell", r"(?m)\|[^|\n]*(?=\|$)"), ("code word", CODE), ("link", LINK)):
+        for found in re.finditer(pattern, prose):
+            yield copy(what, *found.span())
+
+
+class Chinese(unittest.TestCase):
+    def test_it_says_what_labs_md_says(self):
+        self.assertIsNone(parting(*(sections(read(name)) for name in ("labs.md", "labs.zh.md"))))
+
+    def test_what_is_taken_out_is_missed(self):
+        """Of either, each block, heading, step, question, table row, link and code word in turn."""
+        both = {name: sections(read(name)) for name in ("labs.md", "labs.zh.md")}
+        missed, tried = [], Counter()
+        for name, parts in both.items():
+            for i, part in enumerate(parts):
+                for what, line, changed in cuts(part.text):
+                    tried[what] += 1
+                    where = parting(*{**both, name: [*parts[:i], *sections(changed), *parts[i + 1:]]}.values())
+                    if not where or not re.match(r"labs\.md(:\d+, labs\.zh\.md:\d+ | has )", where):
+                        missed.append(f"{name}:{part.line + line - 1}: a {what}")
+        print("# taken out:", ", ".join(f"{n} times a {what}" for what, n in tried.items()))
+        self.assertEqual(missed, [])
+        self.assertGreater(min(tried.values()), 20)
+
+    def test_the_place_is_named(self):
+        """The first place where they part, in both."""
+        english, chinese = (f"# T\n\ntext\n\n## 01 {name}\n\n`p`\n\n```sh\nmake\n```\n\n1. `x` of\n   `z`{end}\n"
+                            for name, end in (("W", ""), ("\u5199", " 12")))
+        self.assertIsNone(parting(sections(english), sections(chinese)))
+        for old, new, said in (("`x`", "`y`", "labs.md:13, labs.zh.md:5 .*word x is there 1 and 0"),
+                               ("make", "make x", "labs.md:9, labs.zh.md:9 .*another block"),
+                               ("1. ", "2. ", "labs.md:13, labs.zh.md:13 .*another item"),
+                               ("## 01", "### 01", "labs.md:5, labs.zh.md:5 .*another heading"),
+                               (" 12", "\n\n| a |\n", "labs.md:5, labs.zh.md:16 .*0 and 1 rows"),
+                               ("`p`\n\n```sh\nmake\n```", "```sh\nmake\n```\n\n`p`",
+                                "labs.md:7, labs.zh.md:11 .*word p .* behind blocks, items and rows")):
+            self.assertRegex(parting(sections(english), sections(chinese.replace(old, new))), said)
+        self.assertRegex(parting(sections(english + "7\n"), sections(chinese)),
+                         "labs.md:15, labs.zh.md:5 .*number 7 is there 1 and 0")
+
+    def test_the_tools_read_it(self):
+        """make break and make answers find the same steps and questions in both."""
+        files = [os.path.join(ROOT, name) for name in ("labs.md", "labs.zh.md")]
+        english, chinese = map(handout.steps, files)
+        for one, other in zip(english.values(), chinese.values()):
+            self.assertEqual((one.number, one.name), (other.number, other.name))
+            self.assertIn(one.lab, (other.lab, "Th"))  # the assignment's has no number
+        self.assertEqual(len(english), len(chinese))
+        self.assertGreater(len(english), 40)
+        for step in chinese.values():
+            self.assertRegex(step.question, HAN)
+            self.assertTrue(step.outcome, step.name)
+        english, chinese = map(handout.questions, files)
+        self.assertEqual([mark for mark, _ in english], [mark for mark, _ in chinese])
+        self.assertGreater(len(english), 15)
+
+    def test_set_evenly(self):
+        """Punctuation of full width in Chinese, and one blank between Chinese and other words."""
+        for name in ("labs.zh.md", "README.zh.md"):
+            for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
+                bare = re.sub(r"\*+(?! )", "", CODE.sub("`x`", LINK.sub("]", line)))
+                for what, pattern in UNEVEN.items():
+                    bad = re.search(pattern, bare)
+                    self.assertIsNone(bad, f"{name}:{n}: {what}")
+
+
+    def test_the_cheat_sheet_lines_up(self):
+        """In a terminal, where a Chinese character takes two columns; and make cheatsheet prints the one asked for."""
+        for language, title in (("en", "Cheat sheet"), ("zh", "\u901f\u67e5\u8868")):
+            name = "labs.md" if language == "en" else "labs.zh.md"
+            part = next(text for text in read(name).split("\n## ") if text.startswith(title))
+            printed = subprocess.run(["make", "-s", "cheatsheet", f"LAB_LANG={language}"], cwd=ROOT, check=True,
+                                     capture_output=True, encoding="utf-8").stdout
+            for text in part, printed:
+                tables = [table.split("\n") for table in re.findall(r"(?m)(?:^\|.*\n)+", text)]
+                self.assertEqual(len(tables), 5)
+                for table in tables:
+                    widths = {sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line) for line in table if line}
+                    self.assertEqual(len(widths), 1, f"{name}: {table[0]}")
+            self.assertIn("RNR_RETRY_EXC_ERR", printed)
+            self.assertNotIn("`", printed)
+            self.assertEqual(bool(re.search(HAN, printed.split("RD (")[0])), language == "zh")
+
+    def test_emphasis_is_shown(self):
+        """Of stars the first of two must be able to open and the second to close, by CommonMark's rules."""
+        for name in ("labs.zh.md", "README.zh.md"):
+            for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
+                line = f" {CODE.sub(lambda found: '`' * len(found[0]), LINK.sub(']', line))} "
+                for i, found in enumerate(re.finditer(r"\*+", line)):
+                    outside, inside = line[found.start() - 1], line[found.end()]
+                    if i % 2:
+                        outside, inside = inside, outside
+                    shown = not inside.isspace() and (inside.isalnum() or outside.isspace() or not outside.isalnum())
+                    self.assertTrue(shown, f"{name}:{n}: {line[max(found.start() - 9, 0):found.end() + 9]}")
+
+
+class Readme(unittest.TestCase):
+    """README.zh.md is shorter than README.md, but what it has is the same there."""
+
+    def test_commands_and_drawings(self):
+        known = {line for part in sections(read("README.md")) for _, (_, block) in part.blocks
+                 for line in block.split("\n")}
+        ours = [line for part in sections(read("README.zh.md")) for _, (_, block) in part.blocks
+                for line in block.split("\n")]
+        self.assertGreater(len(ours), 20)
+        self.assertEqual([line for line in ours if line not in known], [])
+
+    def test_tables_and_code_words(self):
+        """Its tables of samples, of cards and of errors have all rows, with the same words of code."""
+        english, chinese = (sections(read(name)) for name in ("README.md", "README.zh.md"))
+        for title, other in (("The samples", "\u793a\u4f8b"), ("Zero-copy", "\u96f6\u62f7\u8d1d"),
+                             ("When it fails", "\u8fd0\u884c\u5931\u8d25")):
+            a, b = (next(part for part in parts if part.title.startswith("## " + name))
+                    for parts, name in ((english, title), (chinese, other)))
+            self.assertEqual([row for _, row in a.rows], [row for _, row in b.rows], title)
+            numbers = [Counter(number for _, number in part.numbers) for part in (a, b)]
+            self.assertEqual(numbers[1] - numbers[0], Counter(), title)
+        known = " ".join(read("README.md").split())
+        self.assertEqual([word for part in chinese for _, word in part.codes if word not in known], [])
+
+    def test_links(self):
+        """What the Chinese texts and the English ones link to is there."""
+        names = [name for name in os.listdir(ROOT) if name.endswith(".md")]
+        there = {f"{name}#{anchor(part.title)}" for name in names for part in sections(read(name))}
+        for name in names:
+            for link in LINK.findall(without_blocks(read(name))):
+                file, mark, _ = link.partition("#")
+                if mark and ":" not in link:
+                    self.assertIn(link if file else name + link, there, name)
+        self.assertIn("(labs.zh.md)", read("labs.md"))
+        self.assertIn("(README.zh.md)", read("README.md"))
+
+
+class Words(unittest.TestCase):
+    """What the tools for students say: a Chinese text for each English one, with the same places for values."""
+
+    def flat(self, table, at=""):
+        for key, value in table.items():
+            yield from self.flat(value, f"{at}{key}.") if isinstance(value, dict) else [(at + key, value)]
+
+    def check(self, name, key, english, chinese):
+        self.assertEqual(sorted(PLACE.findall(english)), sorted(PLACE.findall(chinese)), f"{name}: {key}")
+        if chinese == english:  # RDMA READ, the text of a status, a name of the protocol
+            words = re.sub("compare-and-swap|fetch-and-add|[lr]key|psn|bytes|solicited", "", PLACE.sub("", english))
+            self.assertTrue(key.startswith("status.") or not re.search("[a-z]{3}", words), f"{name}: {key}: {english}")
+            return
+        self.assertRegex(chinese, HAN, f"{name}: {key}")
+        bare = CODE.sub("`x`", PLACE.sub("0", chinese)).replace("*", "")
+        for what in ("half-width punctuation", "a blank too many"):
+            if "  " not in english:  # a table's head
+                bad = re.search(UNEVEN[what], bare)
+                self.assertIsNone(bad, f"{name}: {key}: {what}: {chinese}")
+
+    def test_show(self):
+        tables = json.loads(read("learn/words.json"))
+        english, chinese = (dict(self.flat(tables[language])) for language in ("en", "zh"))
+        self.assertEqual(list(english), list(chinese))
+        self.assertGreater(len(english), 150)
+        for key, text in english.items():
+            self.check("learn/words.json", key, text, chinese[key])
+
+
+    def test_words(self):
+        self.assertEqual(set(words.ENGLISH), set(words.CHINESE))
+        self.assertGreater(len(words.ENGLISH), 100)
+        for key, text in words.ENGLISH.items():
+            self.check("learn/words.py", key, text, words.CHINESE[key])
+
+
+class Glossary(unittest.TestCase):
+    def rows(self, name):
+        body, _, table = read(name).rpartition("\n## ")
+        return body, [line.strip("| ").split(" | ") for line in table.split("\n") if line.startswith("| ")][1:]
+
+    def test_one_for_both(self):
+        (english, ours), (chinese, theirs) = self.rows("labs.md"), self.rows("labs.zh.md")
+        self.assertEqual([row[:2] for row in ours], [row[:2] for row in theirs])
+        self.assertGreater(len(ours), 50)
+        english = " ".join(english.replace("*", "").lower().split())
+        for (term, word, ours_is), (_, _, theirs_is) in zip(ours, theirs):
+            self.assertIn(term.split(" (")[0].lower(), english)
+            self.assertIn(word, chinese)
+            self.assertRegex(ours_is, "^[ -~]+$")
+            self.assertRegex(theirs_is, HAN)
+
+    def test_the_terms_in_labs_md_are_those_of_labs_zh_md(self):
+        chinese = read("labs.zh.md")
+        english = re.sub(r"\[.*?\]\(.*?\)", "", without_blocks(read("labs.md")))
+        for term in re.findall(f"{HAN}(?:/?{HAN})*", english):
+            self.assertIn(term, chinese)
+
+
+if __name__ == "__main__":
+    main()
