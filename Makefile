@@ -4,6 +4,8 @@
 SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
+# What a student writes, in directories like my05: make starter.
+MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 
 # Virtual time repeats to a fraction of a per cent: few rounds do.
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
@@ -23,18 +25,21 @@ deps: ## install what building and running take, if anything is missing
 
 demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides
 	@$(MAKE) --no-print-directory -s all
-	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
+	@for own in $(MINE:/Makefile=); do $(MAKE) --no-print-directory -s -C $$own || :; done
+	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS) \
+		$(foreach own,$(MINE:/Makefile=),$(own)/$(basename $(notdir $(wildcard $(own)/*.c))))
 
 shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
 	@mkdir -p results
 	@testenv/testenv.sh shell
 
-bench: deps ## measure 05 to 07 in virtual time; figures under results/ (REAL=1: in real time)
+bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
 	@mkdir -p results
-	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh --iters=$(ROUNDS)
-	@bench/plot.sh
+	@[ -z "$(DIR)" ] || $(MAKE) --no-print-directory -s -C "$(DIR)"
+	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh "$(DIR:%/=%)" --iters=$(ROUNDS)
+	@bench/plot.sh $(DIR:%/=%)
 
 bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time)
 	@testenv/deps.sh vm bench
@@ -72,7 +77,7 @@ show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
 
-break: deps ## STEP=07: predict what a change breaks, run it, see why; your answer goes into answers.txt
+break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets)
 	@learn/break.py "$(STEP)"
 
 answers: ## make answers.txt with a place for each answer, or say which are missing
@@ -92,6 +97,21 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 
 starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
 	@learn/starter.py make "$(LAB)" "$(DIR)"
+
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
+	@testenv/deps.sh vm
+	@learn/check.py check "$(LAB)" "$(DIR)"
+
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
+	@testenv/deps.sh vm
+	@learn/check.py hint "$(LAB)" "$(DIR)"
+
+watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
+	@testenv/deps.sh vm
+	@learn/check.py watch "$(LAB)" "$(DIR)"
+
+progress: ## which labs you have begun, and how far you are
+	@learn/check.py progress
 
 student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
 	@learn/release.py $(or $(LABS),05 06 07)
@@ -129,4 +149,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES) show
+.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES) show check hint progress watch

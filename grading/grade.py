@@ -144,7 +144,8 @@ def table(hs, rubric, roster, answers):
     for h in hs:
         reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
         yield {"file": h.file, "student": h.student, "name": roster.get(h.student, ""), **h.points,
-               "score": sum(h.points.values()), "of": rubric.total, "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
+               "score": sum(h.points.values()), "of": rubric.total,
+               "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
                "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no",
                "total": total(h, rubric, answers),
                "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}

@@ -14,7 +14,7 @@ import tempfile
 from functools import lru_cache
 
 import handout
-from words import say, wrapped
+from words import TABLES, language, say, wrapped
 
 FILE = "answers.txt"
 MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
@@ -91,13 +91,26 @@ def unanswered(text):
     return ([mark for mark in marks if not is_answered(found.get(mark, ""))] if found else None), len(marks)
 
 
-def remark(text):
-    """What a grader is told, if anything is to be told."""
+def remark(text, chosen="en"):
+    """What is missing, if anything is: to a grader in English, to a student in the chosen language."""
     missing, most = unanswered(text)
     if missing is None:
-        return "answers: the marks of make answers are missing, so it is not known which are unanswered"
-    short = [re.sub(r"question (\d+)\.", r"lab \1 question ", mark) for mark in missing]
-    return f"answers: {len(missing)} of {most} unanswered: {', '.join(short)}" if missing else ""
+        return TABLES[chosen]["no marks"]
+    return TABLES[chosen]["unanswered"].format(number=len(missing), most=most, which=listed(missing)) if missing else ""
+
+
+def listed(marks):
+    """step 1-3, 7; lab 02 question 2; explain 4"""
+    groups = {}  # by what stands before the number: lists of numbers that follow each other
+    for mark in marks:
+        kind, number = re.fullmatch(r"(.*\D)(\d+)", re.sub(r"question (\d+)\.", r"lab \1 question ", mark)).groups()
+        runs = groups.setdefault(kind, [])
+        if runs and runs[-1][-1] == int(number) - 1:
+            runs[-1].append(int(number))
+        else:
+            runs.append([int(number)])
+    return "; ".join(kind + ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
+                     for kind, runs in groups.items())
 
 
 def step_entry(step, prediction="", seen="", reason=""):
@@ -139,7 +152,7 @@ def main(arguments):
     if not os.path.exists(path):
         write(path, template())
         print(say("answers made", path=path))
-    print(f"{path}: {remark(read(path)) or say('answers complete')}")
+    print(f"{path}: {remark(read(path), language()) or say('answers complete')}")
     return 0
 
 

@@ -105,7 +105,7 @@ def prepare(step, about):
     """Makes the program with the change, and returns its directory. The student's files stay as they are."""
     sample = os.path.join(ROOT, about["sample"])
     name = next(name for name in os.listdir(sample) if name.endswith(".c"))
-    if "(TODO 1)" in read(os.path.join(sample, name)):
+    if "is not written yet (TODO" in read(os.path.join(sample, name)):
         raise Stop(say("starter", sample=about["sample"], step=step.number), 0)
     with tempfile.TemporaryDirectory() as tree:
         copy = os.path.join(tree, about["sample"])
@@ -117,7 +117,7 @@ def prepare(step, about):
         except FileNotFoundError:
             raise Stop(say("no git"), 1) from None
         except subprocess.CalledProcessError:
-            raise Stop(say("changed", file=f"{about['sample']}/{name}"), 1) from None
+            raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
         text = read(os.path.join(copy, name))
     place = os.path.join(COPIES, step.name)
     os.makedirs(place, exist_ok=True)
@@ -130,7 +130,7 @@ def prepare(step, about):
     made = subprocess.run(["make", "-s", "-C", place, "OBJECTS=../../objects", "DIRS=../../../common" + (
         " ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else "")], check=False)
     if made.returncode:
-        raise Stop(say("not built"), 1)
+        raise Stop(say("break not built"), 1)
     return place
 
 
@@ -218,7 +218,7 @@ def show(step, about):
     """The step: the change, the question, how it is run."""
     print(say("step", number=step.number, name=step.name, sample=about["sample"]) + "\n")
     change = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n", 1)[1]
-    print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", re.sub(r"(?m)^@@ -(\d+).*$", r"  line \1:", change)))
+    print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", re.sub(r"(?m)^@@ -(\d+).*$", lambda at: say("line", number=at[1]), change)))
     print(wrapped(step.question[0].upper() + step.question[1:]))
     for role in ("client", "server"):
         if arguments := about.get(role + "'s arguments"):
@@ -244,6 +244,9 @@ def do(number):
         raise Stop(say("no step", last=max(steps)))
     step = steps[number]
     about = head(step)
+    path = os.environ.get("ANSWERS") or os.path.join(ROOT, answers.FILE)
+    if not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+        raise Stop(say("read-only", file=path), 1)
     place = prepare(step, about)
     show(step, about)
     right = expected(about)
@@ -253,7 +256,6 @@ def do(number):
     show_run(step, ran)
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
     print(wrapped(say("the reason", outcome=step.outcome)))
-    path = os.environ.get("ANSWERS") or os.path.join(ROOT, answers.FILE)
     there = answers.record(path, step, prediction, seen(ran), "")  # also if no reason follows
     reason = ask("REASON", "\n" + say("reason"))
     if reason:
@@ -273,6 +275,9 @@ def main(arguments):
     except Stop as stop:
         print(stop, file=sys.stderr if stop.status else sys.stdout)
         return stop.status
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print()
         return 130

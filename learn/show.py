@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{ROOT}/witness")
 from ladder import ANSWERS, OPCODES, packets  # noqa: E402
 from witness import merged  # noqa: E402
+from words import language  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 OTHER = {"client": "server", "server": "client"}
@@ -30,7 +31,8 @@ FIRST, LAST = 450, 150  # events that are kept of a long run
 KERNEL = re.compile(r" ([\d.]+): (\w+): \(.*?\) ?(.*)")
 # Of events at the same microsecond: the program posts before the NIC works, and polls after it.
 RANK = {"poll": 2, "cq_event": 2, "tcp_in": 2, "out": 3, "err": 3, "exit": 4, "copy": 1, "atomic": 1, "sent": 1,
-        "arrived": 1, "cqe": 1}
+        "arrived": 1, "cqe": 1,
+        "unsent": 1}
 
 
 def words(text):
@@ -97,7 +99,8 @@ class Run:
         results = [words(e["text"]) for e in events if e["k"] == "out" and e["text"].startswith("RESULT ")]
         about["result"] = results[-1] if results else None
         self.sides[side] = about
-        for what in filter(None, about["missing"].split(",")):
+        about["missing"] = about["missing"].split(",") if about["missing"] else []
+        for what in about["missing"]:
             self.note("missing", side=side, what=what, kernel=about["kernel"])
         return events
 
@@ -112,18 +115,21 @@ class Run:
                      if e["addr"] <= addr and addr + length <= e["addr"] + e["len"]), None)
 
     def read_kernel(self):
-        """The NIC's events. On one host its lines are the same in both files, and who was meant has to be
-        found out by queue pair and address."""
+        """The NIC's events. On one host each of the two files has those of both sides; who was meant has to
+        be found out by queue pair and address."""
         qpns = {side: {e["qpn"] for e in self.calls[side] if e["k"] == "create_qp"} for side in SIDES}
-        seen, under_way = set(), defaultdict(list)
-        for side in SIDES:
-            for line in lines(f"{self.folder}/{side}.kernel"):
+        under_way = defaultdict(list)
+        files = {side: list(lines(f"{self.folder}/{side}.kernel")) for side in SIDES}
+        if self.hosts == 1:
+            longer = max(files, key=lambda side: len(files[side]))
+            files = {longer: files[longer]}
+        for side, found_lines in files.items():
+            for line in found_lines:
                 found = KERNEL.search(line)
                 if "LOST" in line:
                     self.note("lost", side=side)
-                if not found or (self.hosts == 1 and line in seen):
+                if not found:
                     continue
-                seen.add(line)
                 event = {"k": found[2], "t": float(found[1]) * 1e6, "s": side, **fields(found[3])}
                 thread = line.split(" [")[0], side
                 if event["k"] == "copy":
@@ -155,15 +161,17 @@ class Run:
         """A packet, the moment that a NIC sent it, and that the other got it: by opcode and PSN, in order."""
         captured = defaultdict(list)
         with suppress(subprocess.CalledProcessError, FileNotFoundError):
-            for p in packets(f"{self.folder}/packets.pcap"):
+            for p in packets(f"{self.folder}/packets.pcap") if self.hosts == 2 else ():
                 side = next(s for s, address in SIDES.items() if address == p.src)
                 captured[side, p.raw[0], p.raw[9:12]].append(p)
+        if not captured:
+            self.note("no capture")
         first, waiting, at = {}, defaultdict(list), "client"
         if not any(e["k"] == "sent" for side in SIDES for e in self.calls[side]) and captured:
             self.note("by capture")  # tcpdump ran on the client's host
             for (side, opcode, psn), found in captured.items():
                 self.calls[at] += [{"k": "sent", "s": side, "t": p.time * 1e6 - int(self.sides[at]["realtime"]) / 1000,
-                                    "bth": bytes([opcode, *[0] * 8, *psn])} for p in found]
+                                    "wire": True, "bth": bytes([opcode, *[0] * 8, *psn])} for p in found]
             self.calls[at].sort(key=lambda e: (int(e["t"]), RANK.get(e["k"], 0)))
         for event in sorted((e for side in SIDES for e in self.calls[side] if "bth" in e),
                             key=lambda e: e["k"] == "arrived"):
@@ -171,6 +179,8 @@ class Run:
             if event["k"] == "arrived":
                 found = waiting[OTHER[side], bth[0], bth[9:12]]
                 event["p"] = found.pop(0) if found else None
+                if event["p"] is not None:
+                    self.packets[event["p"]]["arrived"] = True
                 continue
             opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
             known = captured[side, opcode, bth[9:12]]
@@ -184,11 +194,13 @@ class Run:
             event["p"] = len(self.packets)
             waiting[side, opcode, bth[9:12]].append(event["p"])
             self.packets.append(packet)
+        for event in (e for side in SIDES for e in self.calls[side] if e["k"] == "sent"):
+            packet = self.packets[event["p"]]  # rxe drops what a queue pair has sent before its error
+            if not packet.pop("arrived", False) and not packet["captured"] and any(p["captured"] for p in self.packets):
+                event["k"], packet["unsent"] = "unsent", True
         left = sum(map(len, captured.values()))
         if left:
             self.note("unmatched", count=left)
-        if not captured:
-            self.note("no capture")
         if self.hosts == 1:
             self.note("one clock")
 
@@ -207,7 +219,7 @@ class Run:
         pairs = list(self.crossings())
         if self.hosts == 2 and pairs:
             least = max((a["t"] - b["t"] for a, b in pairs if a["s"] == "client"), default=None)
-            most = min((b["t"] - a["t"] for a, b in pairs if a["s"] == "server"), default=None)
+            most = min((b["t"] - a["t"] for a, b in pairs if a["s"] == "server" and "wire" not in a), default=None)
             least, most = (most if least is None else least), (least if most is None else most)
             for event in self.calls["server"]:
                 event["t"] += (least + most) / 2
@@ -314,14 +326,13 @@ class Run:
         events = self.cut()
         captured = sum(p["captured"] for p in self.packets)
         if captured:
-            self.note("capture", n=captured, all=len(self.packets))
+            self.note("capture", n=captured, all=sum("unsent" not in p for p in self.packets))
         self.note("polls")
         return {"title": title, "command": command, "layout": layout, "sides": self.sides, "packets": self.packets,
                 "events": events, "printed": printed, "notes": self.notes}
 
 
 def write_page(run, path, title, command):
-    language = os.environ.get("LAB_LANG") or ("zh" if os.environ.get("LANG", "").startswith("zh") else "en")
     with open(f"{ROOT}/learn/show.html", encoding="utf-8") as file:
         page = file.read()
     with open(f"{ROOT}/learn/words.json", encoding="utf-8") as file:
@@ -329,8 +340,7 @@ def write_page(run, path, title, command):
     for mark, value in (("RUN", run.page(title, command)), ("WORDS", table)):
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
         page = page.replace(f"@{mark}@", text)
-    language = language if language in table else "en"
-    page = page.replace("@LANG@", language).replace("@TITLE@", html.escape(title))
+    page = page.replace("@LANG@", language()).replace("@TITLE@", html.escape(title))
     with open(path, "w", encoding="utf-8") as file:
         file.write(page)
 

@@ -48,8 +48,8 @@ class Kernel:
             subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False, stderr=subprocess.DEVNULL)
         try:
             self.begin()
-        except OSError as why:
-            self.missing.append(f"all ({why.strerror})")
+        except OSError:
+            self.missing = ["all"]
 
     def begin(self):
         with suppress(FileExistsError):
@@ -58,12 +58,12 @@ class Kernel:
             write(f"{self.instance}/{name}", text)
         for name, forms in PROBES.items():
             for form in forms:
-                with suppress(OSError):
+                with suppress(OSError):  # the other side may have made it already
                     if not os.path.exists(f"{TRACE}/events/show/{name}"):
                         write(f"{TRACE}/kprobe_events", f"{'r' if name == 'copied' else 'p'}:show/{name} {form}\n")
-                    write(f"{self.instance}/events/show/{name}/enable", "1")
-                    break
-            else:
+            try:
+                write(f"{self.instance}/events/show/{name}/enable", "1")
+            except OSError:
                 self.missing.append(name)
         self.reader = threading.Thread(target=self.read)
         self.reader.start()

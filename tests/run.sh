@@ -206,6 +206,7 @@ part_more() { # what the samples from 08 on have of their own
 	done
 }
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_starters() { TESTENV_CLOCK=virtual family starters python3 tests/test_starter.py; }
 part_break() { # make break, each step of the handout
 	family break python3 tests/test_break.py Asked Answers Driven Outcomes.test_one_host
 }
@@ -262,6 +263,7 @@ part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
+	family break-6.12 newer python3 tests/test_break.py Outcomes.test_one_host
 	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
 		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
@@ -275,9 +277,11 @@ part_newest() { # Debian unstable's kernel
 }
 
 # The longest first, and early what mostly waits.
-quick=(handout layouts pairs peers more break sources units wire grading)
+quick=(handout starters layouts pairs peers more break sources units wire grading)
 rest=(programs platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor show)
+# What make student-release packs, without git: the tests of the programs that are written.
+[ -e learn/places.txt ] || quick=(layouts pairs peers more units wire)
 case $tier in
 quick) parts=("${quick[@]}") ;;
 rest) parts=("${rest[@]}") ;;

@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,7 @@ WORK = os.path.join(ROOT, "results", "test-break")
 ENGLISH = os.path.join(ROOT, "labs.md")
 STEPS = handout.steps(ENGLISH)
 LIMIT = 600  # seconds for a program that is driven, on however busy a machine
+PATIENCE = 150  # for the next thing that it says
 
 
 def there(number):
@@ -155,7 +157,7 @@ class Asked(unittest.TestCase):
         places = [breaking.choices(STEPS[n], right).index(right[0])
                   for n in RUN if (right := breaking.expected(breaking.head(STEPS[n])))]
         self.assertEqual(set(places), {0, 1, 2, 3})
-        self.assertLess(max(map(places.count, places)), len(RUN) / 2)
+        self.assertLess(max(map(places.count, places)), len(RUN) / 3)
 
     def test_what_is_found_in_the_handout(self):
         self.assertEqual(list(STEPS), list(range(1, 46)))
@@ -186,11 +188,13 @@ class Answers(unittest.TestCase):
         self.assertEqual(answers.remark(self.filled()), "")
         text = self.filled().replace("seen: 因为 PSN", "seen:  \n", 7).replace("> Compare with 01", "", 1)
         text = re.sub(r"(?s)(## question 02\.2.*?answer: ).*?(?=\n##)", r"\1", text)
-        self.assertEqual(answers.remark(text), "answers: 8 of 38 unanswered: step 1, step 2, step 3, step 4, "
-                         "step 5, step 6, step 7, lab 02 question 2")
+        self.assertEqual(answers.remark(text), "answers: 8 of 38 unanswered: step 1-7; lab 02 question 2")
+        text = text.replace("## step 9:", "Step nine:")  # its mark is gone
+        self.assertIn("step 1-7, 9; lab 02 question 2", answers.remark(text))
 
     def test_what_editors_make_of_it(self):
-        text = self.filled().replace("## step 7:", " ＃ Step ７：").replace("## question 02.1", "##question ０２．１")
+        text = self.filled()
+        text = text[text.index("## step 1"):].replace("## step 7:", " ＃ Step ７：").replace("## question 02.1", "##question ０２．１")
         text = text.replace("## explain 3", "# EXPLAIN 03 我的答案").replace("prediction:", "Prediction 预测：")
         text = re.sub(r"(?s)(step 9:.*?)prediction.*?(?=\n##)", r"\1the fields are gone, but there is an answer", text)
         for encoding in ("utf-8", "utf-8-sig", "utf-16", "gb18030"):
@@ -216,6 +220,7 @@ class Answers(unittest.TestCase):
     def test_a_step_replaces_its_own_answer_alone(self):
         self.assertFalse(answers.record(self.path, STEPS[7], "first", "s", "r"))
         before = answers.entries(answers.read(self.path))
+        self.assertTrue(answers.record(self.path, STEPS[7], "once more", "s", ""))
         self.assertTrue(answers.record(self.path, STEPS[7], "second", "s", ""))
         after = answers.entries(answers.read(self.path))
         self.assertEqual(list(before), list(after))
@@ -255,6 +260,9 @@ class Driven(unittest.TestCase):
         os.close(theirs)
         screen, left = "", list(typed)
         while True:
+            if not select.select([ours], [], [], PATIENCE)[0]:
+                made.kill()
+                self.fail(f"nothing more in {PATIENCE} s: {screen}\n{self.session(made.pid)}")
             try:
                 screen += os.read(ours, 65536).decode(errors="replace")
             except OSError:
@@ -265,7 +273,18 @@ class Driven(unittest.TestCase):
                 os.write(ours, keys.encode())
         os.close(ours)
         self.assertEqual(left, [], screen)
-        return screen, made.wait(LIMIT)
+        status = made.wait(LIMIT)
+        end = time.monotonic() + 60
+        while self.session(made.pid) and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertEqual(self.session(made.pid), [], "still there")
+        return screen, status
+
+    def session(self, leader):
+        """The processes of a session: a VM that nobody has stopped is one."""
+        listed = subprocess.run(["ps", "-o", "pid=,stat=,args=", "-s", str(leader)], text=True, check=False,
+                                capture_output=True).stdout
+        return [line for line in listed.splitlines() if " Z" not in line]
 
     def test_on_a_terminal(self):
         right = breaking.choices(STEPS[4], ["status 10"]).index("status 10") + 1
@@ -305,7 +324,7 @@ class Driven(unittest.TestCase):
         self.env.update({"LAB_LANG": "zh"})
         made = self.make("STEP=36", stdin=None, input="拒绝\n")  # a pipe that ends before the reason
         self.assertEqual(made.returncode, 0, made)
-        self.assertIn("步骤 36", made.stdout)
+        self.assertIn("第 36 步", made.stdout)
         self.assertIn("prediction 预测： 拒绝\n", self.entry(36))
         self.assertIn("the server refused", self.entry(36))
 
@@ -320,6 +339,9 @@ class Driven(unittest.TestCase):
         made = subprocess.run([os.path.join(ROOT, "learn", "break.py"), "4"], env=self.env, check=False,
                               capture_output=True, text=True, preexec_fn=lambda: os.close(0))
         self.assertEqual((made.returncode, "No prediction" in made.stderr), (2, True), made)
+        self.env["ANSWERS"] = os.path.join(self.dir, "not", "there", "answers.txt")
+        made = self.make("STEP=4", "PREDICTION=1")
+        self.assertEqual((made.returncode, "cannot be written here" in made.stderr), (2, True), made)
         self.assertFalse(os.path.exists(self.path))
 
     def test_a_tree_that_has_been_changed(self):
@@ -334,7 +356,7 @@ class Driven(unittest.TestCase):
         self.assertNotEqual(made.returncode, 0)
         self.assertIn("has that file been changed already", made.stderr)
         with open(os.path.join(tree, "05_gather_write", "gather_write.c"), "a", encoding="utf-8") as file:
-            file.write("/* (TODO 1) */\n")
+            file.write("/* is not written yet (TODO 1) */\n")
         if there(21):
             made = self.make("STEP=21", "PREDICTION=1", cwd=tree)
             self.assertEqual((made.returncode, "is a starter here" in made.stdout), (0, True), made)

@@ -14,7 +14,7 @@ import time
 import unittest
 
 import grading_fuzz
-from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, TEMPLATE, bench_digest, command,
+from grading_class import (ALL, BAD, CHOSEN, GOOD, ODD, SHOWN, TEMPLATE, bench_digest, command,
                            layout_line, make_class, section, special, within, write)
 from samples import ROOT, WITH_BLOCKS, main
 
@@ -118,7 +118,7 @@ class Grading(unittest.TestCase):
         out = self.grade()
         seconds = time.monotonic() - began
         self.assertLess(seconds, 10)
-        self.assertRegex(out, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
+        self.assertRegex(out, f"\\A{SHOWN}\\Z", "nothing that a terminal obeys")
         found = reports(out)
         full = 0
         for student in good:
@@ -154,7 +154,7 @@ class Grading(unittest.TestCase):
             student = students[n % len(students)]
             write(f"{self.dir}/{n}_handin-{student}.txt", change(folder["good"][student]))
         out = self.grade()
-        self.assertRegex(out, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
+        self.assertRegex(out, f"\\A{SHOWN}\\Z", "nothing that a terminal obeys")
         found = {int(name.split("_")[0]): report for name, report in reports(out).items()}
         self.assertEqual(len(found), len(ODD))
         for n, (kind, (_, remark)) in enumerate(ODD.items()):
@@ -173,6 +173,22 @@ class Grading(unittest.TestCase):
         self.assertIn("Score: 94/100", found)
         self.assertIn("== answers == OK", found)
         self.assertIn("the last line isn't", found)
+
+    def test_unanswered(self):
+        """They are noted, and cost nothing: a person gives the points for answers."""
+        text = folder["good"][TEMPLATE]
+        empty = re.sub(r"(?s)(## step 7:.*?reason:)[^\n]*", r"\1", text, count=1)
+        before, answers = text.split("=== answers\n", 1)
+        wide = answers.partition("=== end")[0].encode("utf-16")
+        for written, note in (
+                (text, ""), (empty, "answers: 1 of 38 unanswered: step 7"),
+                (before + "=== answers\n1. It waits.\n=== end complete\n", "answers: the marks of make answers are missing"),
+                (before.encode() + b"=== answers\n" + wide + b"\n\0\n=== end complete\n", "")):
+            write(f"{self.dir}/handin-{TEMPLATE}.txt", written)
+            found = reports(self.grade())[f"handin-{TEMPLATE}.txt"]
+            self.assertIn("Score: 100/100", found)
+            self.assertEqual("note: answers" in found, note != "", found)
+            self.assertIn(note, found)
 
     def test_hostile(self):
         """Mangled, huge and misleading files: see grading_fuzz.py."""

@@ -173,7 +173,7 @@ class Names(unittest.TestCase):
             with open(f"{self.top}/handin.txt", "rb") as file:
                 texts.append(file.read())
             for text in texts:
-                self.assertIn(f"=== answers\n{ANSWER}\n=== end failed", text.decode("utf-8"), encoding)
+                self.assertIn(f"=== answers\n{ANSWER}=== end failed", text.decode("utf-8"), encoding)
             out = self.grade()
             self.assertIn("== answers == OK", out)
             self.assertNotIn("isn't as make handin packed it", out)

@@ -24,7 +24,7 @@ BROKEN = (("01-mr-without-right", "01", "", 10, "remote access error", False),
           ("02-qp-without-right", "01", "", 9, "invalid request", False),
           ("05-past-the-end-here", "01", "", 4, None, True),
           ("11-server-left-in-init", "01", "", 12, None, False),
-          ("14-no-receive", "02", "--timeout 3", 13, "RNR", False))
+          ("14-no-receive", "02", "--timeout 3", 13, "receiver not ready (RNR)", False))
 EVENT = re.compile(r"(?m)^(.*) \[\d+\] .* (copy|copied): \(.*?\) ?(.*)")
 
 
@@ -71,7 +71,7 @@ class ShowTest(unittest.TestCase):
         """What make show does, without looking for packages. Returns what both sides have printed."""
         ended = subprocess.run([f"{COPY}/learn/show.py", lab, "", *arguments.split()], cwd=COPY, capture_output=True,
                                text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
-                               env={**os.environ, "TESTENV": "vm", **env})
+                               env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", **env})
         self.assertEqual(ended.returncode, status, ended.stdout + ended.stderr)
         path = f"{COPY}/results/show/{lab}.html"
         self.assertLess(os.path.getsize(path), MOST)
@@ -87,7 +87,7 @@ class ShowTest(unittest.TestCase):
         return self.browser.value("[...document.querySelectorAll('tbody tr')]"
                                   ".map(row => [...row.children].map(cell => cell.textContent))")
 
-    def steps_both_ways(self):
+    def steps_both_ways(self, nic="NIC"):
         """Forward by key to the end, and back: at each step the page is what it was."""
         seen = "[step, document.querySelector('main').innerHTML.replace(/ class=\"(later)?\"/g, ''), now.innerHTML].join()"
         steps = self.browser.value("N")
@@ -108,7 +108,8 @@ class ShowTest(unittest.TestCase):
         self.browser.key("End")
         self.assertEqual(self.browser.value(seen), forward[-1])
         self.browser.key("PageUp")
-        self.assertRegex(self.text("#now"), "NIC")
+        if self.browser.value("R.events.some(e => NIC.includes(e.k))"):
+            self.assertIn(nic, self.text("#now"))
         self.browser.key("Home")
         self.assertEqual(self.browser.value(seen), forward[0])
 
@@ -131,10 +132,12 @@ class ShowTest(unittest.TestCase):
             (read, wrote), _ = copied(side, lab)
             self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
             shown = self.browser.value(f"[...document.querySelectorAll('#printed-{side} > div')].map(d => d.textContent)")
-            self.assertEqual(sorted(shown), sorted(printed[side].strip("\n").split("\n")))
-            self.assertEqual(self.browser.value(f"R.sides.{side}.result.status"),
-                             re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])[1])
-            self.assertIn(re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])[1], self.text(f"#{side} .badge"))
+            lines = printed[side].strip("\n").split("\n")
+            result = re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])
+            if not result:  # pair.sh has ended it; what it said last may have been seen on its own host only
+                shown = shown[:len(lines)]
+            self.assertEqual(sorted(shown), sorted(lines))
+            self.assertIn(result[1] if result else "no RESULT line", self.text(f"#{side} .badge"))
         return wire
 
     def is_sound(self):
@@ -163,6 +166,7 @@ class Samples(ShowTest):
         self.is_sound()
         (read, wrote), there = copied("client", lab)[0], copied("server", lab)[0]
         if lab == "05":  # five blocks of 100 bytes: gathered from 1,300, written as one piece
+            self.browser.key("End")
             self.assertEqual(([read, wrote], there), ([500, 0], [0, 500]))
             self.assertIn("The NIC has read 500 of them and written 0.", self.text("#client svg desc"))
             self.assertEqual([what for *_, what in self.rows() if "client's NIC reads" in what], [
@@ -178,7 +182,8 @@ class Samples(ShowTest):
         self.assertIn(f"so far: {count} of {count}", self.text("#packets"))
         for side in printed:
             (read, wrote), _ = copied(side, "02")
-            self.assertEqual((read, wrote), (40000, 40000))
+            self.assertEqual(wrote, 40000)
+            self.assertGreaterEqual(read, 40000)  # a message may have been sent again
             self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
         self.assertIn("400 posted, 0 outstanding, 400 completed", self.text("#client-sq"))
         self.is_sound()
@@ -209,8 +214,11 @@ class Broken(ShowTest):
                 rows = [what for *_, what in self.rows()]
                 shown = [re.search(r"refusal \(NAK\): (.*)\.$", what)[1] for what in rows
                          if "sends" in what and "refusal" in what]
-                self.assertEqual(set(shown), {nak} if nak else set())
-                self.assertEqual(bool(nak), any("NAK" in carries for sent in wire for *_, carries in sent))
+                refusals = [carries for sent in wire for *_, carries in sent if "NAK" in carries]
+                self.assertEqual(set(shown), {
+                    "receiver not ready (RNR)" if "RNR" in carries else re.search(r"NAK \((.*)\)", carries)[1]
+                    for carries in refusals})
+                self.assertTrue(nak in shown if nak else not shown, shown)
                 self.assertEqual(any("and refuses" in what for what in rows), refused)
                 self.assertEqual(copied("client", lab)[1] > 0, refused)
                 self.assertRegex("\n".join(rows), rf"The client prints an error: .*\(status {status}\)")
@@ -223,9 +231,61 @@ class Elsewhere(ShowTest):
         if subprocess.run(["apt-cache", "show", "linux-image-6.12-amd64"], capture_output=True, check=False).returncode:
             self.skipTest("no package linux-image-6.12-amd64 here")
         for lab in ("04", "05"):
-            printed = self.run_pair(lab, "--iters 2", KERNEL="linux-image-6.12-amd64")
+            printed = self.run_pair(lab, KERNEL="linux-image-6.12-amd64")
             self.says_what_was(lab, printed)
             self.assertNotIn("Not seen", self.text("#notes"))
+
+    def test_chinese(self):
+        self.run_pair("01", LAB_LANG="zh")
+        self.assertEqual(self.browser.value("document.documentElement.lang"), "zh")
+        for *_, where, what in self.rows():
+            self.assertRegex(where + what, "[\u4e00-\u9fff]")
+        self.steps_both_ways("网卡")
+        self.assertNotRegex(self.browser.value("document.body.innerText"), r"undefined|null|NaN|\{\w+\}")
+        self.assertEqual(self.browser.said, [])
+
+    def test_without_root(self):
+        """An ordinary user, on a machine that has an RDMA device: a VM is that machine."""
+        subprocess.run([f"{COPY}/learn/show.py", "03"], cwd=COPY, check=True, capture_output=True, timeout=900)
+        for folder, _, files in os.walk(f"{COPY}/results"):
+            os.chmod(folder, 0o777)
+            for name in files:
+                os.remove(f"{folder}/{name}")
+        inside = ("env TESTENV=native HOSTS=1 setpriv --reuid=65534 --regid=65534 --clear-groups "
+                  "python3 -B learn/show.py 03")
+        ended = subprocess.run(["testenv/testenv.sh", "run", "bash", "-c", inside], cwd=COPY, capture_output=True,
+                               text=True, timeout=900, check=False,
+                               env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", "TESTENV_PASS": "LAB_LANG"})
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.browser.open(f"{COPY}/results/show/03.html")
+        self.browser.key("End")
+        for side in ("client", "server"):
+            self.assertIn(f"Not seen at the {side}", self.text("#notes"))
+            self.assertIn("was not seen", self.text(f"#{side}-nic"))
+            self.assertIn("PASS", self.text(f"#{side} .badge"))
+        self.assertIn("The packets were not seen", self.text("#packets"))
+        self.assertIn("1 posted, 0 outstanding, 1 completed", self.text("#client-sq"))
+        self.steps_both_ways()
+        self.is_sound()
+
+    def test_a_kernel_without_that_function(self):
+        """It is said, and the packets stand where tcpdump saw them."""
+        path = f"{COPY}/learn/trace.py"
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.addCleanup(self.write, path, text)
+        self.write(path, text.replace("rxe_xmit_packet", "rxe_no_such_function"))
+        self.says_what_was("03", self.run_pair("03"))
+        for side in ("client", "server"):
+            self.assertRegex(self.text("#notes"), rf"Not seen at the {side} \(kernel \S+\): packets sent\.")
+        self.assertIn("a packet stands where tcpdump", self.text("#notes"))
+        self.steps_both_ways()
+        self.is_sound()
+
+    @staticmethod
+    def write(path, text):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
     def test_one_host(self):
         self.run_pair("05", HOSTS="1")

@@ -3,15 +3,21 @@
 """labs.zh.md says what labs.md says: the same headings, commands, outputs, drawings, steps, questions,
 tables, links, numbers and inline code words, section by section. What is taken out of either is missed.
 Its Chinese is set evenly, and both have one glossary."""
+import json
 import os
 import re
 import subprocess
+import sys
 import unicodedata
 import unittest
 from collections import Counter, namedtuple
 from functools import lru_cache
 
 from samples import ROOT, main
+
+sys.path.append(os.path.join(ROOT, "learn"))
+import handout  # pylint: disable=wrong-import-position
+import words  # pylint: disable=wrong-import-position
 
 # Fenced, or indented behind a blank line.
 BLOCK = re.compile(r"(?m)^( *)```(.*)\n((?:.*\n)*?) *```$|(?<=\n\n)((?:    .*\n)+)(?=\n|\Z)")
@@ -23,6 +29,7 @@ NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:\.\d+)*")
 FIXED = re.compile(r"`[^`]+`|[A-Za-z0-9.]*_[A-Za-z0-9_.]+|(?<![A-Za-z0-9_.])\d+(?:\.\d+)*(?![A-Za-z0-9_])")
 # A section: its heading, the line of that, all of it; lists of (line, what is there).
 Section = namedtuple("Section", "title line text blocks items rows codes numbers links")
+PLACE = re.compile(r"{[^}]*}")
 HAN = "[\u4e00-\u9fff]"
 FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation of full width
 UNEVEN = {"half-width punctuation": f"{HAN}[,;:!?()]|[,;!?()]{HAN}|{FULL}[,;:!?]|[,;:!?]{FULL}",
@@ -77,6 +84,11 @@ def target(link, names):
     return file or (names.index(name) if name in names else "no such heading")
 
 
+def behind(part, line):
+    """How many blocks, items and rows stand in front of a line."""
+    return tuple(sum(n <= line for n, _ in found) for found in (part.blocks, part.items, part.rows))
+
+
 def parting(english, chinese):
     """Where these sections part first: both places and what differs there. None, if they don't."""
     both = english, chinese
@@ -99,11 +111,15 @@ def parting(english, chinese):
                 return say(n, m, f"{len(one)} and {len(other)} {what}s")
         for what, one, other in (("code word", a.codes, b.codes), ("number", a.numbers, b.numbers)):
             counts = [Counter(word for _, word in found) for found in (one, other)]
+            if what == "code word" and counts[0] == counts[1]:  # the same, but in the same places?
+                counts = [Counter((behind(part, n), word) for n, word in part.codes) for part in (a, b)]
             less, more = counts[0] - counts[1], counts[1] - counts[0]
             if less or (more and what == "code word"):  # Chinese may write two as 2
                 word = next(iter(less or more))
-                n, m = (next((n for n, other in found if other == word), 0) for found in (one, other))
-                return say(n, m, f"the {what} {word} is there {counts[0][word]} and {counts[1][word]} times")
+                bare = word[1] if isinstance(word, tuple) else word
+                n, m = (next((n for n, other in found if other == bare), 0) for found in (one, other))
+                where = f" behind blocks, items and rows {word[0]}" if bare != word else ""
+                return say(n, m, f"the {what} {bare} is there {counts[0][word]} and {counts[1][word]} times{where}")
     if len(both[0]) != len(both[1]):
         return f"labs.md has {len(both[0])} headings, labs.zh.md {len(both[1])}"
     return None
@@ -146,17 +162,35 @@ class Chinese(unittest.TestCase):
 
     def test_the_place_is_named(self):
         """The first place where they part, in both."""
-        english, chinese = (f"# T\n\ntext\n\n## 01 {name}\n\n```sh\nmake\n```\n\n1. `x` of\n   `z`{end}\n"
+        english, chinese = (f"# T\n\ntext\n\n## 01 {name}\n\n`p`\n\n```sh\nmake\n```\n\n1. `x` of\n   `z`{end}\n"
                             for name, end in (("W", ""), ("\u5199", " 12")))
         self.assertIsNone(parting(sections(english), sections(chinese)))
-        for old, new, said in (("`x`", "`y`", "labs.md:11, labs.zh.md:5 .*word x is there 1 and 0"),
-                               ("make", "make x", "labs.md:7, labs.zh.md:7 .*another block"),
-                               ("1. ", "2. ", "labs.md:11, labs.zh.md:11 .*another item"),
+        for old, new, said in (("`x`", "`y`", "labs.md:13, labs.zh.md:5 .*word x is there 1 and 0"),
+                               ("make", "make x", "labs.md:9, labs.zh.md:9 .*another block"),
+                               ("1. ", "2. ", "labs.md:13, labs.zh.md:13 .*another item"),
                                ("## 01", "### 01", "labs.md:5, labs.zh.md:5 .*another heading"),
-                               (" 12", "\n\n| a |\n", "labs.md:5, labs.zh.md:14 .*0 and 1 rows")):
+                               (" 12", "\n\n| a |\n", "labs.md:5, labs.zh.md:16 .*0 and 1 rows"),
+                               ("`p`\n\n```sh\nmake\n```", "```sh\nmake\n```\n\n`p`",
+                                "labs.md:7, labs.zh.md:11 .*word p .* behind blocks, items and rows")):
             self.assertRegex(parting(sections(english), sections(chinese.replace(old, new))), said)
         self.assertRegex(parting(sections(english + "7\n"), sections(chinese)),
-                         "labs.md:13, labs.zh.md:5 .*number 7 is there 1 and 0")
+                         "labs.md:15, labs.zh.md:5 .*number 7 is there 1 and 0")
+
+    def test_the_tools_read_it(self):
+        """make break and make answers find the same steps and questions in both."""
+        files = [os.path.join(ROOT, name) for name in ("labs.md", "labs.zh.md")]
+        english, chinese = map(handout.steps, files)
+        for one, other in zip(english.values(), chinese.values()):
+            self.assertEqual((one.number, one.name), (other.number, other.name))
+            self.assertIn(one.lab, (other.lab, "Th"))  # the assignment's has no number
+        self.assertEqual(len(english), len(chinese))
+        self.assertGreater(len(english), 40)
+        for step in chinese.values():
+            self.assertRegex(step.question, HAN)
+            self.assertTrue(step.outcome, step.name)
+        english, chinese = map(handout.questions, files)
+        self.assertEqual([mark for mark, _ in english], [mark for mark, _ in chinese])
+        self.assertGreater(len(english), 15)
 
     def test_set_evenly(self):
         """Punctuation of full width in Chinese, and one blank between Chinese and other words."""
@@ -233,6 +267,42 @@ class Readme(unittest.TestCase):
                     self.assertIn(link if file else name + link, there, name)
         self.assertIn("(labs.zh.md)", read("labs.md"))
         self.assertIn("(README.zh.md)", read("README.md"))
+
+
+class Words(unittest.TestCase):
+    """What the tools for students say: a Chinese text for each English one, with the same places for values."""
+
+    def flat(self, table, at=""):
+        for key, value in table.items():
+            yield from self.flat(value, f"{at}{key}.") if isinstance(value, dict) else [(at + key, value)]
+
+    def check(self, name, key, english, chinese):
+        self.assertEqual(sorted(PLACE.findall(english)), sorted(PLACE.findall(chinese)), f"{name}: {key}")
+        if chinese == english:  # RDMA READ, the text of a status, a name of the protocol
+            words = re.sub("compare-and-swap|fetch-and-add|[lr]key|psn|bytes|solicited", "", PLACE.sub("", english))
+            self.assertTrue(key.startswith("status.") or not re.search("[a-z]{3}", words), f"{name}: {key}: {english}")
+            return
+        self.assertRegex(chinese, HAN, f"{name}: {key}")
+        bare = CODE.sub("`x`", PLACE.sub("0", chinese)).replace("*", "")
+        for what in ("half-width punctuation", "a blank too many"):
+            if "  " not in english:  # a table's head
+                bad = re.search(UNEVEN[what], bare)
+                self.assertIsNone(bad, f"{name}: {key}: {what}: {chinese}")
+
+    def test_show(self):
+        tables = json.loads(read("learn/words.json"))
+        english, chinese = (dict(self.flat(tables[language])) for language in ("en", "zh"))
+        self.assertEqual(list(english), list(chinese))
+        self.assertGreater(len(english), 150)
+        for key, text in english.items():
+            self.check("learn/words.json", key, text, chinese[key])
+
+
+    def test_words(self):
+        self.assertEqual(set(words.ENGLISH), set(words.CHINESE))
+        self.assertGreater(len(words.ENGLISH), 100)
+        for key, text in words.ENGLISH.items():
+            self.check("learn/words.py", key, text, words.CHINESE[key])
 
 
 class Glossary(unittest.TestCase):

@@ -55,10 +55,10 @@ class Wrong(Exception):
 
 class Nic:
     """Soft-RoCE, watched."""
-    def __init__(self):
+    def __init__(self, probes=PROBES):
         subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False,
                        stderr=subprocess.DEVNULL)
-        for name, value in (("kprobe_events", PROBES), ("buffer_size_kb", "4096"),
+        for name, value in (("kprobe_events", probes), ("buffer_size_kb", "4096"),
                             ("options/record-cmd", "0"),  # a program chooses its name itself
                             ("events/kprobes/enable", "1")):
             write(f"{TRACE}/{name}", value)
@@ -74,10 +74,15 @@ class Nic:
         """From here on events count."""
         write(f"{TRACE}/trace", "")
 
-    def seen(self):
-        events = [(int(thread), kind, {name: int(value, 0) for name, value
-                                       in re.findall(r"(\w+)=(\w+)", rest)})
-                  for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
+    @staticmethod
+    def events():
+        """All that happened, in order: thread, kind, and what is known of it."""
+        return [(int(thread), kind, {name: int(value, 0) for name, value
+                                     in re.findall(r"(\w+)=(\w+)", rest)})
+                for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
+
+    def seen(self, events=None):
+        events = events or self.events()
         if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
             raise RuntimeError("more happened than could be watched")
         # rxe's structure holds the one that verbs know, everywhere at the same place.

@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Says within seconds which parts of a lab's program are right, and of the first that is not, why.
+
+    check.py check LAB [DIR]    a line for each part; status 0 only if all are right
+    check.py hint LAB [DIR]     a hint for the first part that is not; asked again, a plainer one
+    check.py watch LAB [DIR]    checks after each change, until Ctrl-C
+    check.py progress           all labs: how many parts were right at the last check
+
+DIR is my05 (for LAB=05) where there is one, else the sample's directory. The program is built here and run in
+the VM, against the sample: judge.py. What was found is kept in results/check.json.
+"""
+import compileall
+import glob
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import starter
+from words import language, padded, say
+
+ROOT = starter.ROOT
+STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
+BUILT = f"{ROOT}/build/learn"
+COMPILED = f"{BUILT}/pyc"  # so that the VM need not compile these files each time
+BLOCKS = ("05", "06", "07")
+SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
+LABS = [f"{number:02}" for number in range(1, 14)]
+
+
+def command(*words, **more):
+    return subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", **more)
+
+
+# ---- what is kept from one call to the next ----
+
+def load():
+    try:
+        with open(STATE, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def save(state):
+    os.makedirs(os.path.dirname(STATE), exist_ok=True)
+    with open(STATE + ".new", "w", encoding="utf-8") as file:
+        json.dump(state, file, indent=1)
+    os.replace(STATE + ".new", STATE)
+
+
+def sources(directory):
+    return sorted(path for path in glob.glob(f"{directory}/**/*", recursive=True)
+                  if path.endswith((".c", ".h", "Makefile")))
+
+
+def digest(directory):
+    """Of the program's sources."""
+    found = hashlib.sha256()
+    for path in sources(directory):
+        with open(path, "rb") as file:
+            found.update(path.encode() + b"\0" + file.read() + b"\0")
+    return found.hexdigest()
+
+
+# ---- building ----
+
+def sample(lab):
+    return os.path.dirname(starter.sample_of(lab))
+
+
+def place(lab, wanted=""):
+    """The directory that a lab's program stands in."""
+    mine = f"{ROOT}/{wanted or 'my' + lab}"
+    directory = mine if wanted or os.path.isdir(mine) else sample(lab)
+    if not os.path.exists(f"{directory}/Makefile"):
+        sys.exit(say("no directory", directory=os.path.relpath(directory, ROOT), lab=lab))
+    return directory
+
+
+def text(directory):
+    return "".join(starter.read(path) for path in sources(directory) if path.endswith((".c", ".h")))
+
+
+def unwritten(source):
+    """By the number of a TODO that is not written: what is to write."""
+    found = {}
+    for number, rest in re.findall(re.escape(starter.UNWRITTEN) + r"(\d+)\): ((?:[^;]|;(?!\n))*)", source):
+        found.setdefault(number, " ".join(re.findall(r'"([^"]*)"', '"' + rest)).strip().replace("  ", " "))
+    return found
+
+
+def build(directory, lab):
+    """By its own Makefile. Returns the program's path ("" if there is none), and the compiler's complaints."""
+    file = os.path.basename(starter.sample_of(lab))
+    made = command("make", "-s", "-C", directory, "-W", file, env={**os.environ, "LC_ALL": "C", "MAKEFLAGS": ""})
+    odd = [line for line in made.stdout.splitlines() if re.search(r"\b(error|warning|undefined|multiple def)", line)]
+    name = re.search(r"(?m)^SAMPLE *= *(\S+)", starter.read(f"{directory}/Makefile"))
+    program = f"{directory}/{name[1]}" if name else ""
+    if made.returncode or not os.access(program, os.X_OK):
+        return "", odd or made.stdout.splitlines()[:1] or [f"make: {made.returncode}"]
+    return program, odd
+
+
+def reference(lab):
+    """The program of the sample; where that is not in the tree (make student-release), one built before."""
+    packed = f"{ROOT}/learn/reference/{os.uname().machine}/{lab}"
+    if not starter.unwritten(starter.read(starter.sample_of(lab))):
+        return build_sample(lab)
+    return packed if os.access(packed, os.X_OK) else ""
+
+
+def build_sample(lab):
+    directory = sample(lab)
+    command("make", "-s", "-C", directory)
+    return starter.sample_of(lab)[:-2]
+
+
+def helpers():
+    """What is loaded into programs to make calls fail, and the suite's own digest and pattern."""
+    os.makedirs(BUILT, exist_ok=True)
+    for name, files in (("fail_verbs", ["tests/fail_verbs.c"]), ("other_device", ["tests/other_device.c"]),
+                        ("course", ["common/data.c", "common/report.c", "common/hints.c"])):
+        out = f"{BUILT}/{name}.so"
+        if not os.path.exists(out) or any(os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files):
+            subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"], check=True, cwd=ROOT)
+    sys.pycache_prefix = COMPILED
+    for part in ("learn", "witness"):
+        compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
+
+
+def sanitized(directory):
+    """05 to 07, built so that errors with memory show."""
+    out = f"{BUILT}/{os.path.basename(directory)}.sanitized"
+    files = [f for f in sources(directory) if f.endswith(".c")]
+    made = command("gcc", *SANITIZE.split(), "-o", out, *[f"-I{d}" for d in ("common", "blocks", directory)], *files,
+                   *glob.glob(f"{ROOT}/build/objects/*.o"), "-libverbs", "-lm", cwd=ROOT)
+    return out if made.returncode == 0 else ""
+
+
+def draw():
+    """Numbers for the options of a run, other ones each time."""
+    letters = "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=2500))
+    return {"odd": random.randint(500, 1000), "few": random.randint(3, 6), "many": random.randint(150, 300),
+            "big": random.randint(2000, 20000), "seed": random.randint(2, 2**40),
+            "short": letters[:random.randint(20, 60)], "long": letters}
+
+
+def job(lab, source, program, odd, checked=""):
+    """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers."""
+    random.seed(os.environ.get("SEED"))
+    return {"lab": lab, "program": program, "reference": reference(lab), "odd": odd,
+            "unwritten": unwritten(source), "draws": [draw() for _ in range(3)],
+            "seed": random.random(), "HV_FAIL": f"{BUILT}/fail_verbs.so", "HV_DEVICE": f"{BUILT}/other_device.so",
+            "course": f"{BUILT}/course.so",
+            "sanitized": checked}
+
+
+# ---- judging ----
+
+def judged(jobs):
+    """Of each job the rows of its parts: in one VM."""
+    helpers()
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(jobs, file)
+        file.flush()
+        ran = subprocess.run(
+            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-X", f"pycache_prefix={COMPILED}",
+             f"{ROOT}/learn/judge.py", file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            errors="replace", check=False, env={
+                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
+                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG",
+                "LAB_LANG": language()})
+    rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
+    if len(rows) < len(jobs):
+        print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)
+        sys.exit(say("no vm", status=ran.returncode))
+    return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
+
+
+def with_build(each, rows):
+    """The part builds before the others, as the grader counts it for 05 to 07."""
+    why = ""
+    if not each["program"]:
+        why = say("no build", first=each["odd"][0])
+    elif each["odd"] and each["lab"] in BLOCKS:
+        why = say("warnings", number=len(each["odd"]), first=each["odd"][0])
+    return [{"part": "builds", "todo": 0, "right": not why, "why": why, "says": "", "options": ""}, *rows]
+
+
+def report(lab, directory, each, rows):
+    """Prints a line for each part; returns whether all are right."""
+    short = os.path.relpath(directory, ROOT)
+    first = next((row for row in rows if not row["right"]), None)
+    if each["odd"] and each["program"] and lab not in BLOCKS:
+        print("# " + say("warnings", number=len(each["odd"]), first=each["odd"][0]))
+    for row in rows:
+        print(f"{'ok' if row['right'] else 'not ok'} - {row['part']}")
+        if row is first:
+            print("    " + row["why"].replace("\n", "\n    "))
+            if row["says"] and row["says"] not in row["why"]:
+                print("    " + say("it says", words=row["says"]))
+            if each["program"] and str(row["todo"]) not in each["unwritten"] and row["part"] != "builds":
+                options = f' ARGS="{row["options"]}"' if 0 < len(row["options"]) < 200 else ""
+                print("    " + say("see it", command=f"cd {short} && make run{options}"))
+    right = sum(row["right"] for row in rows)
+    line = say("count", right=right, all=len(rows))
+    if first:
+        unwritten_part = sorted(each["unwritten"], key=int)[:1] if lab in BLOCKS or not first["todo"] else []
+        what = first["part"] if not 0 < first["todo"] < 99 else say("todo", number=first["todo"], what=first["part"])
+        if unwritten_part and each["program"]:
+            number, = unwritten_part
+            what = say("todo", number=number, what=each["unwritten"][number][:70])
+        line += "; " + say("next", what=what)
+    print(line, flush=True)
+    return not first
+
+
+def check(lab, wanted=""):
+    """Checks one program, and keeps what was found."""
+    if lab not in LABS:
+        sys.exit(say("no lab", lab=lab))
+    directory = place(lab, wanted)
+    before = digest(directory)
+    program, odd = build(directory, lab)
+    each = job(lab, text(directory), program, odd, sanitized(directory) if lab in BLOCKS and program else "")
+    if not each["reference"]:
+        sys.exit(say("no reference", lab=lab))
+    rows = judged([each])[0]
+    right = report(lab, directory, each, rows)
+    state = load()
+    name = os.path.relpath(directory, ROOT)
+    state[name] = {"lab": lab, "digest": before, "rows": rows, "hints": state.get(name, {}).get("hints", {})}
+    save(state)
+    return right
+
+
+# ---- hints, watching, progress ----
+
+def hints():
+    """By lab and part: three degrees. From hints.txt: "== LAB PART", and three lines."""
+    found = {}
+    for piece in starter.read(f"{starter.HERE}/hints.txt").split("\n== ")[1:]:
+        head, *lines = piece.strip().splitlines()
+        lab, _, part = head.partition(" ")
+        found[lab, part] = [line for line in lines if line and not line.startswith("#")]
+    return found
+
+
+def hint(lab, wanted=""):
+    if lab not in LABS:
+        sys.exit(say("no lab", lab=lab))
+    directory = place(lab, wanted)
+    name, state = os.path.relpath(directory, ROOT), load()
+    if state.get(name, {}).get("digest") != digest(directory):
+        check(lab, wanted)
+        state = load()
+    first = next((row for row in state[name]["rows"] if not row["right"]), None)
+    if not first:
+        print(say("hint none", lab=lab))
+        return True
+    three = hints().get((lab, first["part"])) or hints().get(("*", first["part"]))
+    if not three:
+        print(say("hint missing", part=first["part"], lab=lab))
+        return True
+    degree = min(state[name]["hints"].get(first["part"], 0), 2)
+    state[name]["hints"][first["part"]] = degree + 1
+    save(state)
+    print(say("hint", degree=degree + 1, lab=lab, part=first["part"], text=three[degree]))
+    return True
+
+
+def watch(lab, wanted=""):
+    directory, seen = place(lab, wanted), None
+    print(say("watching", directory=os.path.relpath(directory, ROOT)), flush=True)
+    try:
+        while True:
+            now = {path: os.path.getmtime(path) for path in sources(directory) if os.path.exists(path)}
+            if now != seen:
+                seen = now
+                print(f"\n---- {time.strftime('%H:%M:%S')}", flush=True)
+                check(lab, wanted)
+            time.sleep(0.3)
+    except KeyboardInterrupt:
+        return True
+
+
+def progress():
+    state, handed = load(), set()
+    for path in glob.glob(f"{ROOT}/handin-*.txt"):
+        handed |= set(re.findall(r"\AHANDIN .*\blab=(\d\d)", starter.read(path)))
+    print(say("progress head"))
+    for lab in LABS:
+        names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
+        if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
+            names.append("my" + lab)
+        names = [name for name in names if f"{ROOT}/{name}" != sample(lab)]
+        for name in names or ["-"]:
+            parts, words, kept = "-", say("not checked" if names else "not started"), state.get(name)
+            if kept:
+                parts = say("count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"]))
+                words = say("unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed")
+            print(f"{lab:4} {name:17} {padded(parts, 15)} {words}{', ' + say('handed in') if lab in handed else ''}")
+    return True
+
+
+def main(arguments):
+    actions = {"check": check, "hint": hint, "watch": watch, "progress": progress}
+    action, *rest = arguments or [""]
+    rest = [word for word in rest if word]
+    if action not in actions or not (0 if action == "progress" else 1) <= len(rest) <= (action != "progress") * 2:
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(2)
+    os.chdir(ROOT)
+    sys.exit(0 if actions[action](*rest) else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

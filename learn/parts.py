@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What make check demands of the labs 01 to 04 and 08 to 13: of each, how its pairs are run, and its parts. (05
+to 07 are examined by witness/examine.py, as make grade-program does it.)"""
+import re
+from collections import namedtuple
+
+from rules import (OTHER, arms, asked, completes, count, data_right, gives_back, made, no_rnr, notices, only, passes,
+                   queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states, stops, strangers,
+                   verdict, window_type, with_channel)
+from words import say
+
+# rules: about a run in which the student's program has this role and the reference the other; ends: about
+# one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
+Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
+# Harm that a side must notice. what: a key of words.py; action(step, run, role): what is done to the run at a
+# barrier (see Run.on); env: or in what surroundings the program is run; status: how it must end (0: not well).
+Harm = namedtuple("Harm", "what action env status", defaults=(None, None, 0))
+Lab = namedtuple("Lab", "runs harms alone parts")
+LAST = 99
+BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
+LW, RW, RR, RA, MW = 1, 2, 4, 8, 16
+QKEY, BURST = 12345, 4
+
+
+# ---- harm ----
+
+def at(moment, offset, side=None):
+    """Changes a byte of the student's first region, or of a side's."""
+    def action(step, run, role):
+        if step == moment:
+            run.poke(side or role, 0, offset(run) if callable(offset) else offset)
+    return action
+
+
+def other_rkey(step, run, _):
+    if step == "server's line":
+        run.replace("server", rb" rkey=0x[0-9a-f]+", b" rkey=0x1")
+
+
+LATE, GUARD = Harm("late", at("done", 5)), Harm("guard", at("done", lambda run: asked(run, "size", 8) + 3))
+STATUS, RKEY = Harm("status", env="HV_FAIL=completion:1:10"), Harm("rkey", other_rkey)
+
+
+# ---- what goes over the wire ----
+
+def text(run):
+    return len(run.arguments[0].split("=", 1)[1]) if run.arguments else 11
+
+
+def size(run, _=None):
+    return asked(run, "size")
+
+
+def to_peer(run, offset=0, **more):
+    """Where the server's line says, with its rkey."""
+    return {"va": (run.number("server", "addr") + offset, "why addr"),
+            "rkey": (run.number("server", "rkey"), "why rkey"), **more}
+
+
+def atomics(run):
+    """As the head comment of 04 says; the first alone, if the values are not yet looked at."""
+    times, seed = asked(run, "iters"), asked(run, "seed")
+    counted = (seed + times) % 2**64
+    steps = [("fetch-and-add", {"add": 1})] * times + [
+        ("compare-and-swap", {"compare": counted, "add": ~counted % 2**64}),
+        ("compare-and-swap", {"compare": counted, "add": 0}), ("fetch-and-add", {"add": 0})]
+    return [(kind, to_peer(run, **values)) for kind, values in (steps[:1] if run.todo("client") == 4 else steps)]
+
+
+def bursts(run):
+    return [("RDMA WRITE with immediate", to_peer(
+        run, i % BURST * size(run), length=size(run), imm=(i, "why network"), solicited=int(i % BURST == BURST - 1)))
+        for i in range(BURST * (1 if run.todo("client") else asked(run, "iters")))]
+
+
+def datagrams(role):
+    def right(run):
+        peer = run.number(OTHER[role], "qpn")
+        return [("SEND with immediate", {"dest": (peer, "why dest"), "qkey": QKEY, "imm": (i, "why network")})
+                for i in range(1 if run.todo(role) else asked(run, "iters"))]
+    return right
+
+
+def text_and_back(run):
+    lent = next(iter(run.keys("server")), None)
+    where = {"va": lent[0].iova, "rkey": lent[1], "length": text(run)} if lent else {}
+    return [("RDMA WRITE", where), ("RDMA READ", where), ("SEND", {})]
+
+
+def chains(run):
+    return [("RDMA READ", to_peer(run, length=size(run))), ("SEND", {}), ("SEND", {})] * (
+        1 if run.todo("client") else asked(run, "iters"))
+
+
+def loans(run):
+    part = run.regions("server")[0].iova + 16 if run.regions("server") else 0
+    last = [("RDMA WRITE", {"va": (part, "why lent"), "length": size(run)})]
+    keys = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
+    return [message for i in range(asked(run, "iters")) for message in last + [
+        ("SEND with invalidate", {"invalidates": (keys[i] if i < len(keys) else 0, "why lent")})]] + last
+
+
+def binds(run, role):
+    """Each loan is bound where the part lies, for WRITEs alone."""
+    lent = run.regions(role)[0]
+    for f in run.of(role, "bind"):
+        for name, right in (("addr", lent.iova + 16), ("length", size(run)), ("access", RW)):
+            if f[name] != right:
+                return say("bind", role=role, name={"access": "mw_access_flags"}.get(name, name), found=hex(f[name]),
+                           right=hex(right))
+    return None
+
+
+def refilled(run, role):
+    """The server's limit is set once, and once more with each refill."""
+    said = re.search(r"refills=(\d+)", " ".join(run.said(role)))
+    return count("srq_limit", "srq limit", "server", lambda _: 1 + int(said[1]) if said else 1)(run, role)
+
+
+def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
+    """runs: the client's options when it is the student's, when the server is, and when both are. harms: what is done
+    to the client and to the server in the first two. alone: harm that needs a run of its own; to a client."""
+    last = [Part("with itself", LAST, BOTH, [], [passes, gives_back]),
+            Part("careful", LAST, BOTH, [] if any(notices in part.rules for part in parts) else [notices])]
+    return Lab(runs.split(" / "), dict(zip(BOTH, harms)), alone, [*parts, *last])
+
+
+SIZES = "--size={odd} --iters={few} --seed={seed}"
+LABS = {
+    "01": lab(
+        "--message={short} / --message={long} / ",
+        Part("device, PD and CQ", 1, BOTH, [made("pd", "a protection domain"), made("cq", "a completion queue"),
+                                            room(1)]),
+        Part("memory and queue pair", 2, BOTH, [region(length=lambda run, _: text(run), client=0, server=LW | RW),
+                                                queue_pair()]),
+        Part("states", 3, BOTH, [states(server=RW)]),
+        Part("the WRITE", 4, BOTH, [
+            sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
+            only("client", completes), sge_of_requests("client", text)], [passes]),
+        harms=(LATE, LATE), alone=(RKEY,)),
+    "02": lab(
+        f"{SIZES} / {SIZES} / --size={{big}}",
+        Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
+        Part("the messages", 2, BOTH, [
+            *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), completes,
+            *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH), data_right], [verdict]),
+        Part("undo", 3, BOTH, [], [gives_back, passes]),
+        harms=(LATE, LATE)),
+    "03": lab(
+        f"{SIZES} / {SIZES} / --size={{big}}",
+        Part("memory", 1, BOTH, [region(length=size, client=LW, server=RR)]),
+        Part("states", 2, BOTH, [states(asks=1, answers=1, server=RR)]),
+        Part("the READs", 3, CLIENT, [
+            sends("client", lambda run: [("RDMA READ", to_peer(run, length=size(run)))] * asked(run, "iters")),
+            completes, sge_of_requests("client", size)]),
+        Part("verify", 4, BOTH, [notices], [verdict, passes]),
+        harms=(LATE, GUARD), alone=(RKEY,)),
+    "04": lab(
+        "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
+        Part("the device", 1, BOTH, [stops]),
+        Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
+        Part("the atomics", 3, CLIENT, [sends("client", atomics), completes, sge_of_requests("client", lambda _: 8)]),
+        Part("verify", 4, BOTH, [notices], [verdict, passes]),
+        harms=(Harm("late", at("ready", 2, "server")), LATE),
+        alone=(Harm("no atomics", env="HV_DEVICE=no-atomics", status=77), STATUS)),
+    "08": lab(
+        f"{SIZES} / {SIZES} / --transport=uc",
+        Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),
+        Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
+        Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size), data_right]),
+        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), passes])),
+    "09": lab(
+        f"{SIZES} / {SIZES} / --iters={{few}}",
+        Part("queue pair", 1, BOTH, [queue_pair(4)]),
+        Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
+        Part("the SEND", 3, BOTH, [sends("client", datagrams("client")), completes, only("client", data_right)]),
+        Part("from whom", 4, BOTH, [sends("server", datagrams("server")), strangers, passes])),
+    "10": lab(
+        "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
+        Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
+        Part("queue pairs", 2, BOTH, [queue_pair(srq="server")]),
+        Part("the receives", 3, BOTH, [receives("server", lambda run: 128, lambda run: 1024, "srq"),
+                                       receives("client", lambda run: 1, lambda run: 0)]),
+        Part("limit and refill", 4, SERVER, [refilled, no_rnr("server"), passes])),
+    "11": lab(
+        "--message={short} / --message={long} / ",
+        Part("ids", 1, BOTH, [stops]),
+        Part("queue pair", 2, BOTH, [queue_pair()]),
+        Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1)]),
+        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes), passes])),
+    "12": lab(
+        f"{SIZES} / {SIZES} / --sig-all",
+        Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64)]),
+        Part("the chain", 2, CLIENT, [sends("client", chains), requests_seen, completes]),
+        Part("the completions", 3, BOTH, [passes], [verdict, passes])),
+    "13": lab(
+        f"{SIZES} / {SIZES} / --withdraw=2",
+        Part("memory", 1, BOTH, [region(length=lambda run, _: size(run) + 16, client=LW, server=LW | MW)]),
+        Part("the window", 2, SERVER, [made("mw", "a memory window"), window_type(2)]),
+        Part("the loans", 3, SERVER, [count("bind", "binds", "server", lambda run: asked(run, "iters")), binds]),
+        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), passes])),
+}
+# Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
+UNUSED = ("copy", "modify_qp", "packet")
+ALONE = {"srq": "10", "srq_limit": "10", "ah": "09", "mw": "13", "bind": "13", "notify": "08", "request": "12"}

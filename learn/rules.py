@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What can be demanded of a run, one function each. It returns a function of a run and a role, which returns
+what is wrong in a sentence, or None. A demand on one side alone names it; for the other it holds."""
+from words import say
+
+RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
+TYPES = {2: "IBV_QPT_RC", 3: "IBV_QPT_UC", 4: "IBV_QPT_UD"}
+STATES = {1: "INIT", 2: "RTR", 3: "RTS"}
+MASK = {1: "STATE", 8: "ACCESS_FLAGS", 0x10: "PKEY_INDEX", 0x20: "PORT", 0x40: "QKEY", 0x80: "AV", 0x100: "PATH_MTU",
+        0x200: "TIMEOUT", 0x400: "RETRY_CNT", 0x800: "RNR_RETRY", 0x1000: "RQ_PSN", 0x2000: "MAX_QP_RD_ATOMIC",
+        0x8000: "MIN_RNR_TIMER", 0x10000: "SQ_PSN", 0x20000: "MAX_DEST_RD_ATOMIC", 0x100000: "DEST_QPN"}
+NEEDED = {2: {1: 0x39, 2: 0x129181, 3: 0x12e01}, 3: {1: 0x39, 2: 0x101181, 3: 0x10001}, 4: {1: 0x71, 2: 1, 3: 0x10001}}
+KINDS = {0: "SEND", 4: "SEND", 5: "SEND with immediate", 6: "RDMA WRITE", 10: "RDMA WRITE",
+         11: "RDMA WRITE with immediate", 12: "RDMA READ", 19: "compare-and-swap", 20: "fetch-and-add",
+         23: "SEND with invalidate"}
+FLAGS = {1: "IBV_SEND_FENCE", 2: "IBV_SEND_SIGNALED", 4: "IBV_SEND_SOLICITED", 8: "IBV_SEND_INLINE"}
+STATUS = ("success", "local length error", "local QP operation error", "local EE context operation error",
+          "local protection error", "Work Request Flushed Error", "memory management operation error",
+          "bad response error", "local access error", "remote invalid request error", "remote access error",
+          "remote operation error", "transport retry counter exceeded", "RNR retry counter exceeded")
+OTHER = {"server": "client", "client": "server"}
+
+
+def names(bits, table, nothing="0"):
+    return " | ".join(name for bit, name in table.items() if bits & bit) or nothing
+
+
+def asked(run, name, otherwise=0):
+    """A number of the client's command line."""
+    found = [a.split("=", 1)[1] for a in run.arguments if a.startswith(f"--{name}=")]
+    return int(found[0]) if found else otherwise
+
+
+def only(wanted, demand):
+    """A demand on one side alone."""
+    return lambda run, role: demand(run, role) if role == wanted else None
+
+
+# ---- objects ----
+
+def made(kind, what, role=None):
+    return lambda run, r: say("not made", role=r, what=what) if role in (None, r) and not run.of(r, kind) else None
+
+
+def room(least):
+    """Of the completion queue."""
+    def demand(run, role):
+        found = sum(f["cqe"] for f in run.of(role, "cq"))
+        return say("cq small", role=role, found=found, right=least) if found < least else None
+    return demand
+
+
+def region(number=0, length=None, **access):
+    """A side's number-th region has these rights and no others. length(run, role): its bytes."""
+    def demand(run, role):
+        if role not in access:
+            return None
+        found = run.regions(role)
+        if len(found) <= number:
+            calls = run.of(role, "register")
+            if len(calls) > number and calls[number]["access"] & 31 != access[role]:
+                return say("rights", role=role, found=names(calls[number]["access"], RIGHTS),
+                           right=names(access[role], RIGHTS))
+            return say("no region", role=role)
+        if found[number].access & 31 != access[role]:
+            return say("rights", role=role, found=names(found[number].access, RIGHTS),
+                       right=names(access[role], RIGHTS))
+        right = length(run, role) if length else found[number].length
+        if found[number].length != right:
+            return say("region size", role=role, found=found[number].length, right=right)
+        return None
+    return demand
+
+
+def queue_pair(kind=2, srq=None, inline=None, signals_all=False):
+    """srq: the role whose queue pairs have a shared receive queue. inline(run): bytes, on the client."""
+    def demand(run, role):
+        pairs = run.of(role, "qp")
+        if not pairs:
+            return say("not made", role=role, what="a queue pair")
+        for f in pairs:
+            if f["type"] != kind:
+                return say("qp type", role=role, found=TYPES.get(f["type"], f["type"]), right=TYPES[kind])
+            if not f["all"] and not signals_all:
+                return say("all signalled", role=role)
+            if srq == role and not f["srq"]:
+                return say("with srq", role=role)
+            if inline and role == "client" and f["inline"] < inline(run):
+                return say("inline room", role=role, found=f["inline"], right=inline(run))
+        return None
+    return demand
+
+
+def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
+    """RESET -> INIT -> RTR -> RTS, with what the peer has said. access: the peer's rights, by role; asks, answers:
+    READs and atomics at a time, of the client and of the server; cm: the connection manager does it."""
+    def demand(run, role):
+        calls = run.of(role, "state")
+        peer = OTHER[role]
+        for state, name in STATES.items():
+            call = next((f for f in calls if f["state"] == state), None)
+            if not call:
+                return say("no state", role=role, state=name)
+            lacking = NEEDED[kind][state] & ~call["mask"]
+            if lacking and not cm:
+                return say("mask", role=role, state=name,
+                           what=" | ".join("IBV_QP_" + MASK[b] for b in MASK if lacking & b))
+            right = {
+                "qp_access_flags": (state == 1 and kind != 4, "access", access.get(role, 0), "why access"),
+                "qkey": (state == 1 and qkey, "qkey", qkey, ""),
+                "dest_qp_num": (state == 2 and kind != 4, "dest", run.number(peer, "qpn"), "why dest"),
+                "rq_psn": (state == 2 and kind != 4, "rq_psn", run.number(peer, "psn"), "why peer psn"),
+                "path_mtu": (state == 2 and kind != 4, "mtu", min(
+                    run.number(side, "mtu") for side in OTHER).bit_length() - 8, "why mtu"),
+                "is_global": (state == 2 and kind != 4, "is_global", 1, ""),
+                "sgid_index": (state == 2 and kind != 4, "sgid", 1, ""),
+                "max_dest_rd_atomic": (state == 2 and kind == 2, "answers", answers if role == "server" else 0,
+                                       "why answers"),
+                "sq_psn": (state == 3, "sq_psn", run.number(role, "psn"), "why own psn"),
+                "max_rd_atomic": (state == 3 and kind == 2, "asks", asks if role == "client" else 0, "why asks"),
+            }
+            for attribute, (counts, field, value, why) in right.items():
+                if counts and (not cm or field in ("asks", "answers")) and call[field] != value:
+                    found, wanted = (names(v, RIGHTS) if field == "access" else hex(v) for v in (call[field], value))
+                    return say("attribute", role=role, state=name, name=attribute, found=found, right=wanted,
+                               why=say(why) if why else "")
+            if state == 3 and kind == 2 and not (call["timeout"] and call["retry"] and call["rnr_retry"]):
+                return say("attribute", role=role, state=name, name="timeout, retry_cnt or rnr_retry", found=0,
+                           right="more", why="")
+        return None
+    return demand
+
+
+# ---- what is posted, and what goes over the wire ----
+
+def sge_right(run, role, what, sge, length=None):
+    addr, size, lkey = sge
+    if length is not None and size != length:
+        return say("sge length", role=role, what=what, found=size, right=length)
+    for r, key in run.keys(role):
+        if r.iova <= addr and addr + size <= r.iova + r.length:
+            return None if lkey == key else say("sge lkey", role=role, what=what, found=lkey, right=key)
+    return say("sge outside", role=role, what=what, length=size, addr=addr)
+
+
+def receives(role, least, length, which="recv"):
+    """Posted when the side says ready. least, length: functions of the run."""
+    def demand(run, r):
+        if role != r or (run.todo(r) and "ready" not in run.steps):  # it stopped before one could look
+            return None
+        waiting, elements = run.queue(role, "ready", which)
+        if waiting < least(run):
+            return say("no receive", role=role, found=waiting, right=least(run))
+        places = [element.sges[0][0] for element in elements if element.sges]
+        if len(set(places)) < len(places):
+            return say("receive twice", role=role)
+        for element in elements:
+            room_for = sum(sge[1] for sge in element.sges)
+            wrong = next(filter(None, (sge_right(run, role, "receive", sge) for sge in element.sges)), None)
+            if room_for != length(run) or wrong:
+                return wrong or say("receive short", role=role, found=room_for, right=length(run))
+        return None
+    return demand
+
+
+def sends(role, right, name="messages"):
+    """right(run): of each message the kind, and fields that it has, in order."""
+    def demand(run, r):
+        if role != r:
+            return None
+        found, wanted = getattr(run, name)(role), right(run)
+        for number, (kind, fields) in enumerate(wanted):
+            if number >= len(found):
+                key = "messages" if number else "no message"
+                return say(key, role=role, what=kind, found=number, right=len(wanted))
+            if KINDS.get(found[number].opcode & 31) != kind:
+                return say("opcode", number=number, role=role, found=KINDS.get(found[number].opcode & 31), right=kind)
+            for field, value in fields.items():
+                value, why = value if isinstance(value, tuple) else (value, "")
+                seen = getattr(found[number], field)
+                if seen != value:
+                    shown = {"va": "remote_addr"}.get(field, field)
+                    form = hex if field in ("va", "rkey", "add", "compare", "invalidates", "imm") else str
+                    return say("field", number=number, role=role, what=kind, name=shown, found=form(seen),
+                               right=form(value), why=say(why) if why else "")
+        if len(found) > len(wanted):
+            return say("messages", role=role, what=wanted[-1][0] if wanted else "any", found=len(found), right=len(wanted))
+        return None
+    return demand
+
+
+def requests_seen(run, role):
+    """Of 12: what the NIC looks at when it moves the chain's data. An inline request's it does not move."""
+    moved = run.of_queue(role)
+    back = [f for f in moved if f["opcode"] == 2]  # IBV_WR_SEND
+    if not any(f["flags"] & 1 for f in back):
+        return say("flags", number=1, role=role, name=FLAGS[1])
+    if len(back) > len(run.messages(role)) // 3:
+        return say("flags", number=2, role=role, name=FLAGS[8])
+    if any(f["flags"] & 2 for f in moved):
+        return say("no flags", number=0 if moved[0]["flags"] & 2 else 1, role=role, name=FLAGS[2])
+    found, right = len(run.completions(role)), len(run.messages(role)) // 3
+    return say("completions", role=role, found=found, right=right) if found != right else None
+
+
+def sge_of_requests(role, length, step="done"):
+    def demand(run, r):
+        if role != r:
+            return None
+        _, found = run.queue(role, step, "send")
+        return next(filter(None, (sge_right(run, role, "request", sge, length(run))
+                                  for request in found for sge in request.sges)), None)
+    return demand
+
+
+def no_rnr(role):
+    def demand(run, r):
+        if role != r:
+            return None
+        late = any(p.opcode == 17 and p.syndrome & 0x60 == 0x20 for p in run.packets(role))
+        return say("own rnr", role=role) if late else None
+    return demand
+
+
+def completes(run, role):
+    """No request of its own has failed."""
+    bad = next((f["status"] for f in run.completions(role) if f["status"]), None)
+    if bad is None:
+        return None
+    return say("bad completion", role=role, status=STATUS[bad] if bad < len(STATUS) else bad)
+
+
+def data_right(run, role):
+    """What its peer, the sample, does not complain about."""
+    words = run.words(OTHER[role])
+    return say("peer finds", role=role, words=words) if "byte " in words or "bytes came" in words else None
+
+
+def verdict(run, role):
+    return None if run.verdicts.get(role) == "verdict PASS" else say("no verdict", role=role)
+
+
+def arms(role, most):
+    """Asks for events, of solicited completions only, and not more often than most(run)."""
+    def demand(run, r):
+        if role != r:
+            return None
+        calls = run.of(role, "notify")
+        if not calls:
+            return say("notify", role=role)
+        if any(f["flags"] & 3 != 1 for f in calls):
+            return say("not solicited", role=role)
+        return say("waits", role=role, found=len(calls)) if len(calls) > most(run) else None
+    return demand
+
+
+def count(kind, key, role, right):
+    def demand(run, r):
+        found = len(run.of(r, kind))
+        return say(key, role=r, found=found, right=right(run)) if role == r and found != right(run) else None
+    return demand
+
+
+def with_channel(run, role):
+    return None if any(f["channel"] for f in run.of(role, "cq")) else say("no channel", role=role)
+
+
+# ---- the end ----
+
+def stops(run, role):
+    """It did not even get to its memory."""
+    if run.todo(role) or run.of(role, "register"):
+        return None
+    return say("stops", role=role, status=run.status(role))
+
+
+def window_type(right):
+    def demand(run, role):
+        found = [f["type"] for f in run.of(role, "mw")]
+        return say("window type", role=role, found=found[0], right=right) if found[:1] != [right] else None
+    return demand
+
+
+def strangers(run, role):
+    return None if any(" strange=0" in line for line in run.said(role)) else say("strangers", role=role)
+
+
+def passes(run, role):
+    """The side, and what it prints last."""
+    result, status = run.result(role), run.status(role)
+    if run.hung(role):
+        unacknowledged = run.of(role, "notify") and run.verdicts.get(role)
+        return say("not acknowledged" if unacknowledged else "hangs", role=role)
+    if status is not None and status < 0:
+        return say("killed", role=role, signal=-status)
+    if status != 0 or result.get("status") != "PASS":
+        return say("ends", role=role, status=status, result=result.get("status"))
+    results = [line for line in run.said(role) if line.startswith("RESULT ")]
+    if len(results) != 1 or run.said(role)[-1] != results[0]:
+        return say("two results", role=role, number=len(results))
+    peer = run.result(OTHER[role])
+    for name in ("bytes", "digest"):
+        if peer.get(name) != result.get(name):
+            return say("other result", role=role, name=name, found=result.get(name), right=peer.get(name))
+    return None
+
+
+def notices(run, role):
+    """The harm that was done to the run, and tells its peer."""
+    if not run.harm:
+        return None
+    result, what = run.result(role).get("status"), say(run.harm.what)
+    if run.status(role) == 0 or result == "PASS":
+        return say("passes wrong", what=what, role=role, status=run.status(role), result=result)
+    if run.verdicts.get(role, "verdict FAIL") != "verdict FAIL":
+        return say("verdict wrong", what=what, role=role, found=run.verdicts[role])
+    return None
+
+
+def gives_back(run, role):
+    left = run.left(role)
+    return say("left", role=role, what=left[0]) if left else None

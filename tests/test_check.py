@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""make check: the samples pass, half-written programs have the parts that are written, and of what students get
+wrong (mutants.txt) it names the part and the reason."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from samples import ROOT, main
+
+sys.path.insert(0, f"{ROOT}/learn")
+import check  # noqa: E402 pylint: disable=wrong-import-position
+import starter  # noqa: E402 pylint: disable=wrong-import-position
+
+FEW = 6  # of the mutants, in the quick tests
+FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -w -Icommon -Iblocks"
+
+
+def mutants():
+    """Of each: lab, name, part, what its reason must have, and the edits as pairs of old and new text."""
+    found = []
+    for piece in starter.read(f"{ROOT}/tests/mutants.txt").split("\n== ")[1:]:
+        head, says, *lines = piece.rstrip("\n").split("\n")
+        edits, kinds = [], ""
+        for line in lines:
+            if line[:1] == "-" and kinds[-1:] != "-":
+                edits.append([[], []])
+            kinds += line[:1]
+            edits[-1]["-+".index(line[:1])].append(line[1:])
+        part, _, reason = says.partition(" | ")
+        found.append((*head.split(" "), part, reason, [["\n".join(side) for side in edit] for edit in edits]))
+    return found
+
+
+class Check(unittest.TestCase):
+    longMessage = True
+
+    def compiled(self, scratch, name, lab, source):
+        """A job for judge.py, of a program that is built as a sample is."""
+        path = f"{scratch}/{name}"
+        with open(path + ".c", "w", encoding="utf-8") as file:
+            file.write(source)
+        objects = [f"{ROOT}/build/objects/{name}" for name in os.listdir(f"{ROOT}/build/objects")
+                   if name.endswith(".o")]
+        subprocess.run(["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"], check=True,
+                       cwd=ROOT)
+        return check.job(lab, source, path, [])
+
+    def judged(self, programs):
+        """programs: lab and source by name. All in one VM: the rows of each."""
+        with tempfile.TemporaryDirectory() as scratch:
+            jobs = [self.compiled(scratch, name.replace(" ", "-"), *program) for name, program in programs.items()]
+            return dict(zip(programs, check.judged(jobs)))
+
+    def wrong(self, wanted):
+        """Mutants are found, each by the part and the reason that lead there."""
+        programs = {}
+        for lab, name, _, _, edits in wanted:
+            source = starter.read(starter.sample_of(lab))
+            for old, new in edits:
+                self.assertEqual(source.count(old), 1, f"{lab} {name}: '{old}'")
+                source = source.replace(old, new)
+            programs[f"{lab} {name}"] = lab, source
+        rows = self.judged(programs)
+        for lab, name, part, reason, _ in wanted:
+            with self.subTest(lab=lab, mutant=name):
+                first = next((row for row in rows[f"{lab} {name}"] if not row["right"]), {"part": None, "why": "", "says": ""})
+                print(f"# {lab} {name}: {first['part']}: {first['why']} {first['says']}", flush=True)
+                self.assertEqual(first["part"], part, first)
+                self.assertRegex(f"{first['why']} says: {first['says']}".replace("\n", " "), reason)
+
+    def halves(self, labs):
+        """Samples, and what is written up to each place: the parts of the places that are written, and no others."""
+        programs, places = {}, starter.places()
+        for lab in labs:
+            number = max(place["number"] for place in places[lab])
+            for written in range(number + 1):
+                programs[f"{lab} {written} of {number}"] = lab, starter.starter_of(lab, written)
+        for name, rows in self.judged(programs).items():
+            lab, written, _, number = name.split()
+            with self.subTest(name):
+                for row in rows:
+                    has = row["todo"] <= int(written) or (row["todo"] == 99 and written == number)
+                    self.assertEqual(row["right"], has, f"{name}: {row}")
+                    if not has and row["todo"] == int(written) + 1:
+                        self.assertIn(f"TODO {row['todo']} is not written", row["why"], name)
+
+    def test_some(self):
+        """In the quick tests."""
+        few = [each for each in mutants() if each[0] not in check.BLOCKS]
+        self.wrong(few[::len(few) // FEW])
+        self.halves(["02"])
+
+    def test_samples_and_halves(self):
+        self.halves([lab for lab in check.LABS if lab not in check.BLOCKS])
+
+    def test_blocks(self):
+        """05 to 07, which the grader's examination judges."""
+        rows = self.judged({lab: (lab, starter.starter_of(lab, 4)) for lab in check.BLOCKS})
+        self.assertEqual([row for each in rows.values() for row in each if not row["right"]], [])
+        self.wrong([each for each in mutants() if each[0] in check.BLOCKS])
+
+    def test_mutants(self):
+        wanted = [each for each in mutants() if each[0] not in check.BLOCKS]
+        self.assertGreaterEqual(len(wanted), 40)
+        self.wrong(wanted)
+
+
+if __name__ == "__main__":
+    main()
