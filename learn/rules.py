@@ -192,6 +192,8 @@ def sends(role, right, name="messages"):
 def requests_seen(run, role):
     """Of 12: what the NIC looks at when it moves the chain's data. An inline request's it does not move."""
     moved = run.of_queue(role)
+    if len(run.messages(role)) < 3:
+        return None
     back = [f for f in moved if f["opcode"] == 2]  # IBV_WR_SEND
     if not any(f["flags"] & 1 for f in back):
         return say("flags", number=1, role=role, name=FLAGS[1])
@@ -279,6 +281,12 @@ def window_type(right):
         found = [f["type"] for f in run.of(role, "mw")]
         return say("window type", role=role, found=found[0], right=right) if found[:1] != [right] else None
     return demand
+
+
+def depth(run, role):
+    """What the client asks for comes with its request, so its peer's queue pair shows it."""
+    answers = [f["answers"] for f in run.of("server", "state") if f["state"] == 2]
+    return say("depth") if role == "client" and answers == [0] else None
 
 
 def strangers(run, role):
