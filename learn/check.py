@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import starter
-from words import say
+from check_words import say
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")

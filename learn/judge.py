@@ -14,7 +14,7 @@ import pairing  # noqa: E402
 from pairing import Pair  # noqa: E402
 from parts import ALONE, BOTH, LABS, LAST, UNUSED  # noqa: E402
 from rules import OTHER, notices  # noqa: E402
-from words import say  # noqa: E402
+from check_words import say  # noqa: E402
 
 KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What can be demanded of a run, one function each. It returns a function of a run and a role, which returns
 what is wrong in a sentence, or None. A demand on one side alone names it; for the other it holds."""
-from words import say
+from check_words import say
 
 RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
 TYPES = {2: "IBV_QPT_RC", 3: "IBV_QPT_UC", 4: "IBV_QPT_UD"}
