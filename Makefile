@@ -4,6 +4,8 @@
 SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
+# What a student writes, in directories like my05: make starter.
+MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 
 # Virtual time repeats to a fraction of a per cent: few rounds do.
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
@@ -23,18 +25,21 @@ deps: ## install what building and running take, if anything is missing
 
 demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides
 	@$(MAKE) --no-print-directory -s all
-	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS)
+	@for own in $(MINE:/Makefile=); do $(MAKE) --no-print-directory -s -C $$own || :; done
+	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS) \
+		$(foreach own,$(MINE:/Makefile=),$(own)/$(basename $(notdir $(wildcard $(own)/*.c))))
 
 shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
 	@mkdir -p results
 	@testenv/testenv.sh shell
 
-bench: deps ## measure 05 to 07 in virtual time; figures under results/ (REAL=1: in real time)
+bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
 	@mkdir -p results
-	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh --iters=$(ROUNDS)
-	@bench/plot.sh
+	@[ -z "$(DIR)" ] || $(MAKE) --no-print-directory -s -C "$(DIR)"
+	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh "$(DIR:%/=%)" --iters=$(ROUNDS)
+	@bench/plot.sh $(DIR:%/=%)
 
 bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time)
 	@testenv/deps.sh vm bench
@@ -62,6 +67,12 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh
+
+break: deps ## STEP=07: predict what a change breaks, run it, see why; your answer goes into answers.txt
+	@learn/break.py "$(STEP)"
+
+answers: ## make answers.txt with a place for each answer, or say which are missing
+	@learn/answers.py
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
 	@testenv/deps.sh build test
@@ -129,4 +140,4 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
 
-.PHONY: all .objects bench bench-peers bench-window bundle check deps demo doctor fuzz hint progress watch shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES)
+.PHONY: all .objects answers bench bench-peers bench-window break bundle deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES) check hint progress watch

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Two panels that share the axis: bandwidth above, speed-up of zero-copy below. plot.sh
-# sets csv (columns: model.py), sample, crossover and note.
+# sets csv (columns: model.py), sample, crossover and note; reference: a file of such rows, or ''.
 set datafile separator ','
 set grid
 set logscale x 2
 set format x '%.0b%B'
 set lmargin 11
-set rmargin 17
+set rmargin reference eq '' ? 17 : 24
 set key outside right top
-rows(sweep, method) = "< awk -F, '$15 == \"".sweep."\" && $1 == \"".method."\"' ".csv
+rows_of(file, sweep, method) = "< awk -F, '$15 == \"".sweep."\" && $1 == \"".method."\"' ".file
+rows(sweep, method) = rows_of(csv, sweep, method)
+methods = 'contig sgl copy auto each'
 
 do for [kind in 'svg png'] {
     do for [sweep in 'message block'] {
@@ -20,8 +22,11 @@ do for [kind in 'svg png'] {
         unset xlabel
         set ylabel 'bandwidth (MB/s)'
         set yrange [0:*]
-        plot for [m in 'contig sgl copy auto each'] rows(sweep, m) \
-            using x:11 with linespoints lw 2 ps 0.8 title m
+        # The reference's messages of other sizes than 64 KiB have blocks of 1317 bytes.
+        plot for [k=1:5] rows(sweep, word(methods, k)) \
+                 using x:11 with linespoints lc k lw 2 ps 0.8 title word(methods, k), \
+             for [k=1:(reference eq '' ? 0 : 5)] rows_of(reference, sweep, word(methods, k)) \
+                 using x:11 with points lc k pt 6 ps 1.6 title 'reference '.word(methods, k)
         set xlabel sweep eq 'message' ? 'message size (bytes), blocks of 4 KiB' \
                                       : 'block size (bytes), messages of 64 KiB'
         set ylabel 'speed-up of sgl over copy'

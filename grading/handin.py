@@ -7,8 +7,12 @@ people's files have been through editors and mail: what that does is remarked an
 import os
 import re
 import stat
+import sys
 
 import expected
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn"))
+import answers  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 
 MAX_FILE = 1 << 20  # bytes; a good one has some 20,000
 MAX_LINES = 50000
@@ -243,6 +247,9 @@ def check(h):
         ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
     if odd:
         h.remarks.append("it came with " + ", ".join(odd))
+    written = "\n".join(line for line in h.lines[end:] if not line.startswith("=== end")).replace("\0", "")
+    if written.strip() and (words := answers.remark(written)):
+        h.remarks.append(words)
     if strange:
         h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
                          f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")

@@ -106,9 +106,8 @@ def stub(lines, place, first, end):
     see = f" See {place['see']}." if "see" in place else ""
     text = textwrap.wrap(f"/* TODO {number}: {what}.{right}{see} */", WIDTH - indent - 3,
                          break_long_words=False, break_on_hyphens=False)
-    message = textwrap.wrap(what, WIDTH - indent - 12, drop_whitespace=False)
-    message = "\n".join(f'{pad}       "{part}"' for part in
-                        [part.replace('"', '\\"') for part in message])
+    message = " \n".join(textwrap.wrap(what.replace('"', '\\"'), WIDTH - indent - 12)).split("\n")
+    message = "\n".join(f'{pad}       "{part}"' for part in message)
     return [*(textwrap.fill(line, WIDTH, initial_indent=pad, subsequent_indent=pad) for line in declared),
             pad + text[0], *(f"{pad} * {line}" for line in text[1:]),
             f'{pad}die(0, "{place["name"]} {UNWRITTEN}{number}): "\n{message});',

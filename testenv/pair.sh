@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Runs one sample as two processes on this machine, and shows what each printed:
 #   pair.sh PROGRAM [client's arguments]
-# With TESTENV_HOSTS=2 (see testenv.sh) the server runs on the other host.
+# With TESTENV_HOSTS=2 (see testenv.sh) the server runs on the other host. PAIR_SERVER holds the
+# server's arguments, PAIR_WAIT how many seconds a server may go on when its client has failed.
 # Exit status: 0 if both passed, 77 if there is no usable RDMA device, else 1.
 set -u
 program=$1 && shift
@@ -15,7 +16,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log" "$log.client"' EXIT
 
-"${there[@]}" "$program" >"$log" 2>&1 &
+# shellcheck disable=SC2086 # a list of arguments
+"${there[@]}" "$program" ${PAIR_SERVER:-} >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
 [ -n "$where" ] || [[ $program != *rdma_cm ]] || # 127.0.0.1 is on no RDMA interface
@@ -37,7 +39,7 @@ client_status=$?
 
 # A client that failed before it met the server leaves the server waiting for another.
 if [ $client_status -ne 0 ]; then
-	for _ in 1 2 3 4 5; do
+	for ((try = 0; try < 5 * ${PAIR_WAIT:-1}; try++)); do
 		kill -0 "$server" 2>/dev/null || break
 		sleep 0.2
 	done
@@ -46,7 +48,7 @@ fi
 wait "$server"
 server_status=$?
 
-echo "--- server$where: $program"
+echo "--- server$where: $program${PAIR_SERVER:+ $PAIR_SERVER}"
 printf '%s\n' "$(<"$log")"
 echo "--- client${where:+ on 10.0.1.2}: $program${*:+ $*} $address"
 printf '%s\n' "$(<"$log.client")"

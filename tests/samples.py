@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the samples and reads what they print; shared by the tests."""
+import glob
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,14 +25,28 @@ PROGRAM = {
     "12_ordering": "ordering",
     "13_memory_window": "memory_window",
 }
-SAMPLES = sorted(set(PROGRAM) - {"11_rdma_cm"})  # has no TCP rendezvous: test_11.py
-WITH_BLOCKS = SAMPLES[4:7]  # non-contiguous data
+
+
+def unwritten(sample):
+    """What a student has yet to write in it, where make student-release has put a starter; or None."""
+    for source in glob.glob(os.path.join(ROOT, sample, "*.c")):
+        with open(source, encoding="utf-8", errors="replace") as file:
+            if found := re.findall(r"not written yet \(TODO \d+\)", file.read()):
+                return min(found)
+    return None
+
+
+# 11 has no TCP rendezvous: test_11.py.
+SAMPLES = [sample for sample in sorted(set(PROGRAM) - {"11_rdma_cm"}) if not unwritten(sample)]
+WITH_BLOCKS = [sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")]  # non-contiguous data
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine
 
 
 def path(sample):
+    if todo := unwritten(sample):
+        raise unittest.SkipTest(f"{sample}: {todo}")
     return os.path.join(BUILD or os.path.join(ROOT, sample), PROGRAM[sample])
 
 

@@ -72,6 +72,16 @@ class Figures(unittest.TestCase):
             said, re.M).groups())
         self.assertTrue(0.5 < predicted / measured < 2, (measured, predicted))
 
+    def test_a_program_of_ones_own_is_drawn_beside_the_reference(self):
+        name = os.path.basename(CSV.format(0))[:-4]
+        subprocess.run([os.path.join(ROOT, "bench", "plot.sh"), name], check=True, stdout=subprocess.DEVNULL)
+        for sweep in ("message", "block"):
+            with open(os.path.join(ROOT, "results", f"{name}-{sweep}.svg"), encoding="utf-8") as file:
+                drawn = file.read()
+            self.assertEqual(len(set(re.findall(r">reference \w+", drawn))), 5, sweep)
+            circles = drawn.count("<use xlink:href='#gpPt5'")  # of 4 sizes of messages, 11 of blocks; in the key
+            self.assertGreaterEqual(circles, 5 * (4 if sweep == "message" else 11) + 5, sweep)
+
 
 if __name__ == "__main__":
     main()

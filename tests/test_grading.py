@@ -174,6 +174,22 @@ class Grading(unittest.TestCase):
         self.assertIn("== answers == OK", found)
         self.assertIn("the last line isn't", found)
 
+    def test_unanswered(self):
+        """They are noted, and cost nothing: a person gives the points for answers."""
+        text = folder["good"][TEMPLATE]
+        empty = re.sub(r"(?s)(## step 7:.*?reason:)[^\n]*", r"\1", text, count=1)
+        before, answers = text.split("=== answers\n", 1)
+        wide = answers.partition("=== end")[0].encode("utf-16")
+        for written, note in (
+                (text, ""), (empty, "answers: 1 of 38 unanswered: step 7"),
+                (before + "=== answers\n1. It waits.\n=== end complete\n", "answers: the marks of make answers are missing"),
+                (before.encode() + b"=== answers\n" + wide + b"\n\0\n=== end complete\n", "")):
+            write(f"{self.dir}/handin-{TEMPLATE}.txt", written)
+            found = reports(self.grade())[f"handin-{TEMPLATE}.txt"]
+            self.assertIn("Score: 100/100", found)
+            self.assertEqual("note: answers" in found, note != "", found)
+            self.assertIn(note, found)
+
     def test_hostile(self):
         """Mangled, huge and misleading files: see grading_fuzz.py."""
         count = grading_fuzz.mutants(folder["good"], int(os.environ.get("HV_MUTANTS", "2000")))

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Predict before you see: one step of the handout's Break it, in a copy of the sample.
+
+    break.py STEP    shows the change, asks for a prediction, runs the pair, says what was right
+
+The prediction is asked for, or taken from PREDICTION (a choice's number, or words), and the reason from
+REASON. Both go into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets."""
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import namedtuple
+
+import answers
+import handout
+from words import say, wrapped
+
+ROOT = handout.ROOT
+TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
+PATCHES = os.path.join(ROOT, "tests", "breakit")
+COPIES = os.path.join(ROOT, "build", "break")
+PACKETS = 14  # lines of the ladder that are shown
+Run = namedtuple("Run", "output server client pcap")
+
+# What can happen, by a word in what the two sides print. The first one that is found counts;
+# before them, a status of a completion, the client's before the server's.
+OUTCOMES = (("refused", r"refused a client"), ("modify", r"ibv_modify_qp to"),
+            ("full", r"ibv_post_send.*: Cannot allocate memory"), ("post", r"ibv_post_send"),
+            ("destroy", r"ibv_(destroy|dereg)_\w+: "), ("silent", r"no completion of"),
+            ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"))
+STATUSES = {2: "local QP operation error", 4: "local protection error", 5: "Work Request Flushed Error",
+            6: "memory management operation error", 9: "remote invalid request error", 10: "remote access error",
+            11: "remote operation error", 12: "transport retry counter exceeded", 13: "RNR retry counter exceeded"}
+# Those that a student may confuse with each other.
+ALIKE = (("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
+         ("post", "full", "modify", "destroy", "refused"), ("pass", "data", "silent"))
+
+
+class Stop(Exception):
+    """There is nothing to run, and why. status: of this program."""
+
+    def __init__(self, words, status=2):
+        super().__init__(words)
+        self.status = status
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def head(step):
+    """What the patch's head says: sample, arguments, and what each side prints."""
+    try:
+        lines = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n")[0].splitlines()
+    except FileNotFoundError:  # it would show a solution
+        raise Stop(say("not here", step=step.number), 0) from None
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def outcome(client, server):
+    """A word for what these two have printed."""
+    for side in (client, server):
+        if found := re.search(r"\(status (\d+)\)", side):
+            return f"status {found[1]}"
+    for word, pattern in OUTCOMES:
+        if re.search(pattern, client + "\n" + server):
+            return word
+    return "pass" if "status=PASS" in client and "status=PASS" in server else "other"
+
+
+def expected(about):
+    """The outcomes that the patch's head names: first that of Linux 6.1, then of other kernels."""
+    found = [outcome(about["client"], about["server"])]
+    for key in about:
+        if kernel := re.search(r" on [\d.]+$", key):
+            found.append(outcome(*(about.get(role + kernel[0], about[role]) for role in ("client", "server"))))
+    return found
+
+
+def choices(step, right):
+    """Four outcomes, of which one is right, in an order that is always the same."""
+    def order(word, among="which"):
+        return hashlib.sha256(f"{step.name} {word} {among}".encode()).digest()
+
+    own = next((group for group in ALIKE if right[0] in group), ALIKE[0])
+    near = sorted(set(own) - set(right), key=order)[:2]
+    far = sorted({"post", "data", "silent", "pass", "status 10", "status 12"} - set(near) - set(right), key=order)
+    return sorted([right[0], *near, *far[:3 - len(near)]], key=lambda word: order(word, "place"))
+
+
+def told(word):
+    """An outcome in words."""
+    if word.startswith("status "):
+        number = int(word[7:])
+        return say("outcome status", number=number, name=STATUSES.get(number, "?"))
+    return say("outcome " + word)
+
+
+def prepare(step, about):
+    """Makes the program with the change, and returns its directory. The student's files stay as they are."""
+    sample = os.path.join(ROOT, about["sample"])
+    name = next(name for name in os.listdir(sample) if name.endswith(".c"))
+    if "(TODO 1)" in read(os.path.join(sample, name)):
+        raise Stop(say("starter", sample=about["sample"], step=step.number), 0)
+    with tempfile.TemporaryDirectory() as tree:
+        copy = os.path.join(tree, about["sample"])
+        os.mkdir(copy)
+        shutil.copy(os.path.join(sample, name), copy)
+        try:
+            subprocess.run(["git", "apply", os.path.join(PATCHES, step.name + ".patch")], cwd=tree, check=True,
+                           capture_output=True, env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(tree)})
+        except FileNotFoundError:
+            raise Stop(say("no git"), 1) from None
+        except subprocess.CalledProcessError:
+            raise Stop(say("changed", file=f"{about['sample']}/{name}"), 1) from None
+        text = read(os.path.join(copy, name))
+    place = os.path.join(COPIES, step.name)
+    os.makedirs(place, exist_ok=True)
+    shutil.copy2(os.path.join(sample, "Makefile"), place)
+    if not os.path.exists(os.path.join(COPIES, "common")):
+        os.symlink("../../common", os.path.join(COPIES, "common"))
+    if not os.path.exists(os.path.join(place, name)) or read(os.path.join(place, name)) != text:
+        with open(os.path.join(place, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    made = subprocess.run(["make", "-s", "-C", place, "OBJECTS=../../objects", "DIRS=../../../common" + (
+        " ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else "")], check=False)
+    if made.returncode:
+        raise Stop(say("not built"), 1)
+    return place
+
+
+def hosts(about):
+    """Two if packets can be shown, which cross a wire only between two. Where the patch's head says so (it
+    makes thousands of packets), one."""
+    if about.get("hosts") == "1" or os.environ.get("WIRE") == "no" or subprocess.run(
+            [os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire"], capture_output=True, check=False).returncode:
+        return 1
+    native = os.environ.get("TESTENV") != "vm" and os.environ.get("TESTENV_CLOCK") != "virtual"
+    return 1 if native and not subprocess.run([TESTENV, "has-device"], check=False).returncode else 2
+
+
+def run(step, about, place, number=1, where=(TESTENV, "run"), more=""):
+    """Runs the pair. number: of hosts; where: a command before it; more: arguments of both sides."""
+    program = next(name[:-2] for name in os.listdir(place) if name.endswith(".c"))
+    command = [os.path.join(ROOT, "testenv", "pair.sh"), "./" + program,
+               *about.get("client's arguments", "").split(), *more.split()]
+    pcap = os.path.join(ROOT, "results", "wire", step.name + ".pcap")
+    if number == 2:
+        os.makedirs(os.path.dirname(pcap), exist_ok=True)
+        command = [os.path.join(ROOT, "testenv", "capture.sh"), pcap, *command]
+    env = {**os.environ, "TESTENV_HOSTS": str(number), "PAIR_WAIT": "20",
+           "PAIR_SERVER": (about.get("server's arguments", "") + " " + more).strip(),
+           "TESTENV_PASS": os.environ.get("TESTENV_PASS", "") + " PAIR_WAIT PAIR_SERVER"}
+    done = subprocess.run([*where, *command], cwd=place, env=env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, check=False)
+    output = done.stdout.decode(errors="replace")
+    sides = re.split(r"(?m)^--- (?:server|client).*\n", output)
+    if len(sides) != 3:
+        raise Stop(output + say("not run"), 1)
+    return Run(output, sides[1], sides[2], pcap if number == 2 else None)
+
+
+def seen(ran):
+    """What both sides said in the end, in one line."""
+    said = []
+    for role, text in (("client", ran.client), ("server", ran.server)):
+        error = re.search(rf"(?m)^\d\d_\w+ {role}: (.*)", text)
+        status = re.search(r"(?m)^RESULT .*(status=\w+)", text)
+        said.append(f"{role}: {error[1] if error else status[1] if status else '?'}")
+    return "; ".join(said)
+
+
+def ask(variable, prompt):
+    """One line, from the variable or from the student. None at the end of the input."""
+    if variable in os.environ:
+        line = os.environ[variable]
+    else:
+        try:
+            line = input(prompt)
+        except (EOFError, RuntimeError):  # RuntimeError: stdin was closed from the start
+            return None
+    return " ".join(line.encode(errors="replace").decode(errors="replace").split())
+
+
+def predict(offered):
+    """(the outcome that was chosen, or None; the prediction in words)"""
+    for number, word in enumerate(offered, 1):
+        print(f"  {number}  {told(word)}")
+    while True:
+        line = ask("PREDICTION", say("choose"))
+        if line is None or (not line and "PREDICTION" in os.environ):
+            raise Stop("\n" + say("no prediction"))
+        if line.isdecimal() and 1 <= int(line) <= len(offered):
+            return offered[int(line) - 1], told(offered[int(line) - 1])
+        if line and not line.isdecimal():
+            return None, line
+        if "PREDICTION" in os.environ:
+            raise Stop(say("no prediction"))
+
+
+def judge(chosen, right, happened):
+    """Whether the prediction came true. What the handout expects of any kernel is one outcome."""
+    if chosen is None:
+        verdict = say("own words", outcome=told(happened))
+    elif chosen == happened or {chosen, happened} <= set(right):
+        verdict = say("came true")
+    else:
+        verdict = say("not true", outcome=told(happened))
+    return verdict if happened in right else verdict + "\n" + say("other device")
+
+
+def show(step, about):
+    """The step: the change, the question, how it is run."""
+    print(say("step", number=step.number, name=step.name, sample=about["sample"]) + "\n")
+    change = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n", 1)[1]
+    print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", re.sub(r"(?m)^@@ -(\d+).*$", r"  line \1:", change)))
+    print(wrapped(step.question[0].upper() + step.question[1:]))
+    for role in ("client", "server"):
+        if arguments := about.get(role + "'s arguments"):
+            print(say("arguments " + role, arguments=arguments))
+    print()
+
+
+def show_run(step, ran):
+    """What both sides printed, and the packets, if they crossed a wire."""
+    print("\n" + ran.output.rstrip())
+    if ran.pcap and os.path.getsize(ran.pcap):
+        packets = subprocess.run([os.path.join(ROOT, "witness", "ladder.py"), ran.pcap], capture_output=True,
+                                 check=False).stdout.decode(errors="replace").splitlines()
+        print("\n" + "\n".join([say("packets")] + packets[:PACKETS]))
+        more = len(packets) - PACKETS
+        print((say("more packets", number=more) if more > 0 else "") + f"wireshark results/wire/{step.name}.pcap")
+
+
+def do(number):
+    """One step, from the question to the answer in the file."""
+    steps = handout.steps()
+    if number not in steps:
+        raise Stop(say("no step", last=max(steps)))
+    step = steps[number]
+    about = head(step)
+    place = prepare(step, about)
+    show(step, about)
+    right = expected(about)
+    chosen, prediction = predict(choices(step, right))
+    print(say("running"), flush=True)
+    ran = run(step, about, place, hosts(about))
+    show_run(step, ran)
+    print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
+    print(wrapped(say("the reason", outcome=step.outcome)))
+    path = os.environ.get("ANSWERS") or os.path.join(ROOT, answers.FILE)
+    there = answers.record(path, step, prediction, seen(ran), "")  # also if no reason follows
+    reason = ask("REASON", "\n" + say("reason"))
+    if reason:
+        answers.record(path, step, prediction, seen(ran), reason)
+    print(("" if reason is not None else "\n")
+          + say("replaced" if there else "written", file=os.path.basename(path), step=number))
+
+
+def main(arguments):
+    for stream in (sys.stdin, sys.stdout):
+        if stream:
+            stream.reconfigure(errors="replace")
+    try:
+        if len(arguments) != 1 or not arguments[0].isdecimal():
+            raise Stop(say("which step"))
+        do(int(arguments[0]))
+    except Stop as stop:
+        print(stop, file=sys.stderr if stop.status else sys.stdout)
+        return stop.status
+    except KeyboardInterrupt:
+        print()
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
