@@ -23,7 +23,8 @@ import tempfile
 import time
 
 import starter
-from words import language, padded, say
+from check_words import say
+from words import language, padded
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")

@@ -16,6 +16,7 @@ from functools import lru_cache
 from samples import ROOT, main
 
 sys.path.append(os.path.join(ROOT, "learn"))
+import check_words  # pylint: disable=wrong-import-position
 import handout  # pylint: disable=wrong-import-position
 import words  # pylint: disable=wrong-import-position
 
@@ -299,10 +300,11 @@ class Words(unittest.TestCase):
 
 
     def test_words(self):
-        self.assertEqual(set(words.ENGLISH), set(words.CHINESE))
-        self.assertGreater(len(words.ENGLISH), 100)
-        for key, text in words.ENGLISH.items():
-            self.check("learn/words.py", key, text, words.CHINESE[key])
+        for module, least in ((words, 30), (check_words, 80)):
+            self.assertEqual(set(module.ENGLISH), set(module.CHINESE))
+            self.assertGreater(len(module.ENGLISH), least)
+            for key, text in module.ENGLISH.items():
+                self.check(module.__name__, key, text, module.CHINESE[key])
 
 
 class Glossary(unittest.TestCase):
