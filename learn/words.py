@@ -47,7 +47,7 @@ ENGLISH = {
     "written": "{file} holds your answer to step {step}.",
     "replaced": "{file} holds your answer to step {step}, instead of an earlier one.",
     "outcome pass": "Both sides pass: nothing is noticed.",
-    "outcome data": "No request fails, but a check of one's own finds something wrong in the end.",
+    "outcome data": "No request fails, but a check in a program finds something wrong in the end.",
     "outcome silent": "No error: a side waits for a completion that does not come, until its time is over.",
     "outcome modify": "ibv_modify_qp fails.",
     "outcome post": "ibv_post_send refuses the request: Invalid argument.",
