@@ -23,7 +23,8 @@ import tempfile
 import time
 
 import starter
-from words import language, padded, say
+from check_words import say
+from words import language, padded
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
@@ -245,9 +246,9 @@ def check(lab, wanted=""):
 # ---- hints, watching, progress ----
 
 def hints():
-    """By lab and part: three degrees. From hints.txt: "== LAB PART", and three lines."""
-    found = {}
-    for piece in starter.read(f"{starter.HERE}/hints.txt").split("\n== ")[1:]:
+    """By lab and part: three degrees. From hints.txt (hints.zh.txt): "== LAB PART", and three lines."""
+    found, file = {}, "hints.zh.txt" if language() == "zh" else "hints.txt"
+    for piece in starter.read(f"{starter.HERE}/{file}").split("\n== ")[1:]:
         head, *lines = piece.strip().splitlines()
         lab, _, part = head.partition(" ")
         found[lab, part] = [line for line in lines if line and not line.startswith("#")]
