@@ -108,7 +108,7 @@ ENGLISH = {
     "strange": "A datagram of another message comes",
 }
 CHINESE = {
-    "count": "{all} 个部分中正确 {right} 个",
+    "count": "正确 {right}/{all}",
     "next": "下一步：{what}",
     "todo": "TODO {number} ({what})",
     "all right": "实验 {lab} 的所有部分都正确",
