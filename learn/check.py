@@ -176,7 +176,7 @@ def judged(jobs):
              f"{ROOT}/learn/judge.py", file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
                 "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
-                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LANG"})
+                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
         print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)

@@ -111,5 +111,6 @@ TABLES = {"en": ENGLISH, "zh": {}}
 
 
 def say(key, **values):
-    wanted = os.environ.get("LAB_LANG") or os.environ.get("LANG", "")
+    names = (os.environ.get(name) for name in ("LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))
+    wanted = next(filter(None, names), "").lower()
     return (TABLES.get(wanted[:2], ENGLISH).get(key) or ENGLISH[key]).format(**values)

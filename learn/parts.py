@@ -183,7 +183,7 @@ LABS = {
         Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
         Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes, only("client", data_right)]),
         Part("from whom", 4, BOTH, [
-            *(sends(role, datagrams(role), "datagrams") for role in BOTH), strangers, passes])),
+            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes])),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
         Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
