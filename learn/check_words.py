@@ -1,116 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make check, hint, watch and progress say: one table for each language. LAB_LANG=zh, or LANG=zh_…,
-chooses; a sentence that a language has not is said in English. What machines read never changes."""
+"""What make check, hint, watch and progress say, from check_words.LANGUAGE.txt; en has all of it. What machines
+read (ok, not ok) never changes."""
 import os
 
-ENGLISH = {
-    # ---- the frame ----
-    "count": "{right} of {all} parts",
-    "next": "next: {what}",
-    "todo": "TODO {number} ({what})",
-    "all right": "all parts of lab {lab} are right",
-    "not written": "TODO {number} is not written yet. {what}",
-    "not reached": "not reached: TODO {number} comes first",
-    "see it": "see it: {command}",
-    "it says": "it says: {words}",
-    "warnings": "{number} warnings of the compiler, the first: {first}",
-    "no build": "it does not build: {first}",
-    "no directory": "no directory {directory}: make starter LAB={lab} makes one",
-    "no reference": "lab {lab} cannot be checked here: neither its sample nor learn/reference/ has the solution",
-    "no vm": "the programs could not be run (exit status {status}): see above, and try make doctor",
-    "no lab": "LAB={lab}: the labs are 01 to 13",
-    "hint": "hint {degree} of 3 for lab {lab}, {part}: {text}",
-    "hint none": "nothing to hint at: all parts of lab {lab} are right",
-    "hint missing": "there is no hint for {part} of lab {lab}; read what make check says",
-    "watching": "watching {directory}; Ctrl-C ends it",
-    "progress head": "lab  directory         right           state",
-    "not started": "not started",
-    "not checked": "started, not checked yet",
-    "unchanged": "unchanged since",
-    "changed": "changed since",
-    "handed in": "handed in",
-    # ---- what was wrong ----
-    "not built": "It is not built.",
-    "nothing seen": "Nothing was seen of it ({reason}).",
-    "ends": "The {role} ends with exit status {status}, and its RESULT line says status={result}.",
-    "not acknowledged": "The {role} does not come to an end: ibv_destroy_cq waits until all events are acknowledged.",
-    "peer finds": "In what the {role} sends, the peer finds wrong data: {words}.",
-    "receive twice": "Of the {role}'s receives, two receives have the same memory: one message overwrites the other.",
-    "window type": "The {role} allocates a window of type {found}; it must be {right} (unless --withdraw is 1).",
-    "hangs": "The {role} does not come to an end.",
-    "killed": "The {role} is ended by signal {signal}.",
-    "two results": "The {role} prints a RESULT line {number} times; it must be the last line, once.",
-    "other result": "The {role}'s RESULT line has {name}={found}, its peer's has {right}.",
-    "no verdict": "The {role} does not tell its peer that all is right (verdict PASS).",
-    "not made": "The {role} does not create {what}.",
-    "cq small": "The {role}'s completion queue is created for {found} completions; {right} can be in it at a time.",
-    "no region": "The {role} does not register its memory.",
-    "rights": "The {role} registers its memory with {found}; here it must be {right}.",
-    "region size": "The {role} registers {found} bytes; it must be {right}.",
-    "qp type": "The {role} creates a queue pair of type {found}; it must be {right}.",
-    "all signalled": "The {role}'s queue pair has sq_sig_all set: every request would make a completion.",
-    "with srq": "The {role}'s queue pair is made without the shared receive queue (init.srq).",
-    "inline room": "The {role}'s queue pair is created for {found} bytes of inline data; the note has {right}.",
-    "no state": "The {role}'s queue pair never gets to {state}: no call of ibv_modify_qp asks for it.",
-    "mask": "The {role}'s call of ibv_modify_qp to {state} lacks {what} in its mask: that attribute is not looked at.",
-    "attribute": "The {role} changes its queue pair to {state} with {name} = {found}; it must be {right}{why}.",
-    "why dest": ", the peer's qpn",
-    "why peer psn": ", the peer's psn: it is the first packet's number that comes from there",
-    "why own psn": ", the psn that this side has told its peer",
-    "why access": ", what the peer needs and nothing else",
-    "why answers": ", the rd_atomic that this side has told its peer",
-    "why asks": ": what it may ask for at a time",
-    "why mtu": ", the smaller one of both sides'",
-    "no receive": "When the {role} says ready, {found} receives are posted; it must be {right}.",
-    "receive short": "A receive of the {role} has room for {found} bytes; it must be {right}.",
-    "sge outside": "An SGE of the {role} ({what}) names {length} bytes at 0x{addr:x}: that is not in memory that it has registered.",
-    "sge lkey": "An SGE of the {role} ({what}) has lkey 0x{found:x}; the memory's is 0x{right:x}.",
-    "sge length": "An SGE of the {role} ({what}) has length {found}; it must be {right}.",
-    "rnr": "A SEND of the {role} found no receive posted at its peer (RNR NAK).",
-    "own rnr": "The {role} had no receive posted when a message came (RNR NAK).",
-    "no message": "The {role} puts no {what} on the wire.",
-    "messages": "The {role} puts {found} messages of this kind on the wire ({what}); it must be {right}.",
-    "opcode": "Message {number} of the {role} is a {found}; it must be a {right}.",
-    "field": "Message {number} of the {role} ({what}) has {name} {found}; it must be {right}{why}.",
-    "why addr": ", the address in the peer's line",
-    "why rkey": ", the rkey in the peer's line",
-    "why lent": ", as the server's message lends it",
-    "why network": ", in network byte order",
-    "flags": "Request {number} of the {role} has no {name} in send_flags.",
-    "no flags": "Request {number} of the {role} has {name} in send_flags, which is not wanted here.",
-    "bad completion": "A request of the {role} completes with: {status}.",
-    "completions": "The {role} gets {found} completions of its requests; it must be {right}.",
-    "left": "The {role} ends without giving back {what}.",
-    "passes wrong": "{what}: the {role} must notice and fail, but it ends with exit status {status} and status={result}.",
-    "verdict wrong": "{what}: the {role} must tell its peer verdict FAIL, but says {found}.",
-    "not as": "{what}: the {role} must end with exit status {right}, but it is {status}.",
-    "notify": "The {role} never asks for an event (ibv_req_notify_cq) before it sleeps.",
-    "not solicited": "The {role} asks for an event of every completion (solicited_only is 0).",
-    "waits": "The {role} does not sleep until an event comes: it asks for one {found} times.",
-    "no channel": "The {role}'s completion queue is created without the completion channel.",
-    "stops": "The {role} ends with exit status {status} before it registers memory.",
-    "strangers": "The {role} does not know its peer's datagrams: the DATAGRAMS line must say strange=0.",
-    "srq limit": "The {role} sets the SRQ's limit {found} times; it must be set once at first, and once more after each event.",
-    "bind": "The {role} binds the window with {name} {found}; it must be {right}.",
-    "same key": "Two binds have the same rkey 0x{rkey:x}: the last client could use it again.",
-    "told key": "The {role} tells its client rkey 0x{found:x}, but the window is bound with 0x{right:x}.",
-    "depth": "The client calls rdma_connect with initiator_depth 0: so its peer answers no READ.",
-    "binds": "The {role} binds {found} windows; it must be one for each loan, {right}.",
-    "invalidates": "{found} loans are ended by an invalidation; it must be {right}.",
-    "seed": "The data is of another seed than was agreed",
-    "late": "A byte changes when all has been moved",
-    "guard": "A byte beyond the end of the memory changes",
-    "peer fails": "The peer says verdict FAIL",
-    "peer dies": "The peer's connection ends",
-    "rkey": "The peer tells a wrong rkey, so the request is refused",
-    "no atomics": "The device has no atomics",
-    "status": "A completion has an error status",
-    "strange": "A datagram of another message comes",
-}
-TABLES = {"en": ENGLISH, "zh": {}}
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def table(language):
+    path = f"{HERE}/check_words.{language}.txt"
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        lines = [line.rstrip("\n").partition(" = ") for line in file if not line.startswith("#")]
+    return {key: text for key, found, text in lines if found}
 
 
 def say(key, **values):
     names = (os.environ.get(name) for name in ("LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG"))
-    wanted = next(filter(None, names), "").lower()
-    return (TABLES.get(wanted[:2], ENGLISH).get(key) or ENGLISH[key]).format(**values)
+    wanted = next(filter(None, names), "en").lower()[:2]
+    if "en" not in TABLES:
+        TABLES["en"] = table("en")
+    if wanted not in TABLES:
+        TABLES[wanted] = table(wanted)
+    return (TABLES[wanted].get(key) or TABLES["en"][key]).format(**values)
+
+
+TABLES = {}

@@ -12,7 +12,7 @@ from check_words import say
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
 # one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
 Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
-# Harm that a side must notice. what: a key of check_words.py; action(step, run, role): what is done to the run at a
+# Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
 # barrier (see Run.on); env: or in what surroundings the program is run; status: how it must end (0: not well).
 Harm = namedtuple("Harm", "what action env status", defaults=(None, None, 0))
 Lab = namedtuple("Lab", "runs harms alone parts")

@@ -16,6 +16,14 @@ import tempfile
 import starter
 
 
+def reference(lab, directory):
+    """The sample as a program, without its source: what make check runs a student's program against."""
+    directory_of = os.path.dirname(starter.sample_of(lab))
+    os.makedirs(directory, exist_ok=True)
+    subprocess.run(["make", "-s", "-C", directory_of], check=True)
+    subprocess.run(["strip", "-s", "-o", f"{directory}/{lab}", starter.sample_of(lab)[:-2]], check=True)
+
+
 def release(labs):
     os.makedirs("results", exist_ok=True)
     listed = starter.places()
@@ -26,8 +34,10 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        os.remove(f"{root}/learn/places.txt")
+        for name in ("learn/places.txt", "tests/mutants.txt"):  # they show lines of the solutions
+            os.remove(f"{root}/{name}")
         for lab in labs:
+            reference(lab, f"{root}/learn/reference/{os.uname().machine}")
             path, = glob.glob(f"{root}/{lab}_*/*.c")
             text = starter.starter(starter.read(path), listed[lab])
             with open(path, "w", encoding="utf-8") as file:
