@@ -24,6 +24,7 @@ import time
 
 import starter
 from check_words import say
+from parts import LABS, LAST
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
@@ -31,7 +32,7 @@ BUILT = f"{ROOT}/build/learn"
 COMPILED = f"{BUILT}/pyc"  # so that the VM need not compile these files each time
 BLOCKS = ("05", "06", "07")
 SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
-LABS = [f"{number:02}" for number in range(1, 14)]
+NUMBERS = [f"{number:02}" for number in range(1, 14)]
 
 
 def command(*words, **more):
@@ -184,6 +185,16 @@ def judged(jobs):
     return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
 
 
+def unbegun(each):
+    """The rows of a program with nothing written that could be judged: for these no VM is needed."""
+    parts = [] if each["lab"] in BLOCKS else LABS[each["lab"]].parts
+    if not parts or any(str(part.todo) not in each["unwritten"] for part in parts if part.todo != LAST):
+        return None
+    rows = [{"part": part.name, "todo": part.todo, "right": False, "says": "", "options": "", "why": say(
+        "not written", number=part.todo, what=each["unwritten"].get(str(part.todo), ""))} for part in parts]
+    return with_build(each, rows)
+
+
 def with_build(each, rows):
     """The part builds before the others, as the grader counts it for 05 to 07."""
     why = ""
@@ -224,7 +235,7 @@ def report(lab, directory, each, rows):
 
 def check(lab, wanted=""):
     """Checks one program, and keeps what was found."""
-    if lab not in LABS:
+    if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
     before = digest(directory)
@@ -232,7 +243,7 @@ def check(lab, wanted=""):
     each = job(lab, text(directory), program, odd, sanitized(directory) if lab in BLOCKS and program else "")
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
-    rows = judged([each])[0]
+    rows = unbegun(each) or judged([each])[0]
     right = report(lab, directory, each, rows)
     state = load()
     name = os.path.relpath(directory, ROOT)
@@ -254,7 +265,7 @@ def hints():
 
 
 def hint(lab, wanted=""):
-    if lab not in LABS:
+    if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
     name, state = os.path.relpath(directory, ROOT), load()
@@ -296,7 +307,7 @@ def progress():
     for path in glob.glob(f"{ROOT}/handin-*.txt"):
         handed |= set(re.findall(r"\AHANDIN .*\blab=(\d\d)", starter.read(path)))
     print(say("progress head"))
-    for lab in LABS:
+    for lab in NUMBERS:
         names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
         if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
             names.append("my" + lab)

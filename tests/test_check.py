@@ -103,7 +103,7 @@ class Check(unittest.TestCase):
     def test_hints(self):
         """Three for each part of each lab."""
         hints = check.hints()
-        for lab in check.LABS:
+        for lab in check.NUMBERS:
             parts = examined.PARTS if lab in check.BLOCKS else ["builds", *(part.name for part in LABS[lab].parts)]
             for part in parts:
                 self.assertEqual(len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}")
@@ -148,7 +148,7 @@ class Check(unittest.TestCase):
             self.assertIn("nothing to hint at", learn("hint", "02", mine).stdout)
 
     def test_samples_and_halves(self):
-        self.halves([lab for lab in check.LABS if lab not in check.BLOCKS])
+        self.halves([lab for lab in check.NUMBERS if lab not in check.BLOCKS])
 
     def test_blocks(self):
         """05 to 07, which the grader's examination judges."""
