@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import namedtuple
+from contextlib import suppress
 
 import answers
 import handout
@@ -134,17 +135,23 @@ def prepare(step, about):
     return place
 
 
-def hosts(about):
-    """Two if packets can be shown, which cross a wire only between two. Where the patch's head says so (it
-    makes thousands of packets), one."""
-    if about.get("hosts") == "1" or os.environ.get("WIRE") == "no" or subprocess.run(
-            [os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire"], capture_output=True, check=False).returncode:
-        return 1
-    native = os.environ.get("TESTENV") != "vm" and os.environ.get("TESTENV_CLOCK") != "virtual"
-    return 1 if native and not subprocess.run([TESTENV, "has-device"], check=False).returncode else 2
+def succeeds(*command):
+    return not subprocess.run(command, capture_output=True, check=False).returncode
 
 
-def run(step, about, place, number=1, where=(TESTENV, "run"), more=""):
+def place_to_run(about):
+    """How many hosts, and in which time. Packets are seen only between two, which are VMs; the head of a patch
+    that makes thousands of packets, or depends on a tenth of a second, asks for one. Virtual time is as
+    long on a busy machine."""
+    if os.environ.get("TESTENV") != "vm" and succeeds(TESTENV, "has-device"):
+        return 1, ""
+    if about.get("hosts") == "1" or os.environ.get("WIRE") == "no" or not succeeds(
+            os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire"):
+        return 1, "virtual"
+    return 2, ""
+
+
+def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     """Runs the pair. number: of hosts; where: a command before it; more: arguments of both sides."""
     program = next(name[:-2] for name in os.listdir(place) if name.endswith(".c"))
     command = [os.path.join(ROOT, "testenv", "pair.sh"), "./" + program,
@@ -153,12 +160,17 @@ def run(step, about, place, number=1, where=(TESTENV, "run"), more=""):
     if number == 2:
         os.makedirs(os.path.dirname(pcap), exist_ok=True)
         command = [os.path.join(ROOT, "testenv", "capture.sh"), pcap, *command]
-    env = {**os.environ, "TESTENV_HOSTS": str(number), "PAIR_WAIT": "20",
+    env = {**os.environ, "TESTENV_HOSTS": str(number), "PAIR_WAIT": "20", "TESTENV_CLOCK": clock,
            "PAIR_SERVER": (about.get("server's arguments", "") + " " + more).strip(),
            "TESTENV_PASS": os.environ.get("TESTENV_PASS", "") + " PAIR_WAIT PAIR_SERVER"}
-    done = subprocess.run([*where, *command], cwd=place, env=env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, check=False)
-    output = done.stdout.decode(errors="replace")
+    with subprocess.Popen([*where, *command], cwd=place, env=env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE) as process:
+        try:
+            output = process.communicate()[0].decode(errors="replace")
+        except KeyboardInterrupt:  # testenv.sh has been told, too: it stops the VM and removes its files
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            raise
     sides = re.split(r"(?m)^--- (?:server|client).*\n", output)
     if len(sides) != 3:
         raise Stop(output + say("not run"), 1)
@@ -252,7 +264,7 @@ def do(number):
     right = expected(about)
     chosen, prediction = predict(choices(step, right))
     print(say("running"), flush=True)
-    ran = run(step, about, place, hosts(about))
+    ran = run(step, about, place, *place_to_run(about))
     show_run(step, ran)
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
     print(wrapped(say("the reason", outcome=step.outcome)))
