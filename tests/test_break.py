@@ -5,6 +5,7 @@ hosts; what is asked, offered, judged and written down.
 
 In the VM this file runs as "test_break.py guest HOSTS FILE", runs the pairs, and writes what both sides
 printed into FILE."""
+import fcntl
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -253,30 +255,29 @@ class Driven(unittest.TestCase):
         return answers.entries(answers.read(self.path)).get(f"step {number}")
 
     def on_terminal(self, number, *typed):
-        """Types each answer when its prompt is there; None for Ctrl-C. Returns the screen and the status."""
+        """Types each answer when its prompt is there, Ctrl-C in a run when the VM is there. Returns the screen
+        and the status."""
         ours, theirs = pty.openpty()
         made = subprocess.Popen(["make", "-s", "break", f"STEP={number}"], cwd=ROOT, env=self.env, stdin=theirs,
                                 stdout=theirs, stderr=theirs, start_new_session=True,
-                                preexec_fn=lambda: __import__("fcntl").ioctl(theirs, 0x540E, 0))  # TIOCSCTTY
+                                preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0))
         os.close(theirs)
-        screen, left, keys, quiet = "", list(typed), "", 0
+        screen, left, keys, last = "", list(typed), "", time.monotonic()
         while True:
-            if not select.select([ours], [], [], 10)[0]:
-                quiet += 10
-                if quiet > PATIENCE:
-                    made.kill()
-                    self.fail(f"nothing more in {PATIENCE} s: {screen}")
-                if keys == "\x03":  # it may have come just before the read began, and then waits for the next key
-                    os.write(ours, keys.encode())
-                continue
-            quiet = 0
-            try:
-                screen += os.read(ours, 65536).decode(errors="replace")
-            except OSError:
-                break
-            if left and re.search(left[0][0], screen.rpartition("\v")[2]):
+            if select.select([ours], [], [], 1)[0]:
+                try:
+                    screen += os.read(ours, 65536).decode(errors="replace")
+                except OSError:
+                    break
+            elif time.monotonic() - last > PATIENCE:
+                made.kill()
+                self.fail(f"nothing more in {PATIENCE} s: {screen}")
+            elif keys == "\x03" and time.monotonic() - last > 15:
+                os.write(ours, keys.encode())  # it came just before a read began, and waits for the next key
+            if left and re.search(left[0][0], screen.rpartition("\v")[2]) and (
+                    left[0][0] != "Running" or os.listdir(self.env["TMPDIR"])):
                 _, keys = left.pop(0)
-                screen += "\v"
+                screen, last = screen + "\v", time.monotonic()
                 os.write(ours, keys.encode())
         os.close(ours)
         self.assertEqual(left, [], screen)
