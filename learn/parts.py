@@ -12,7 +12,7 @@ from check_words import say
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
 # one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
 Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
-# Harm that a side must notice. what: a key of check_words.py; action(step, run, role): what is done to the run at a
+# Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
 # barrier (see Run.on); env: or in what surroundings the program is run; status: how it must end (0: not well).
 Harm = namedtuple("Harm", "what action env status", defaults=(None, None, 0))
 Lab = namedtuple("Lab", "runs harms alone parts")
@@ -183,7 +183,7 @@ LABS = {
         Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
         Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes, only("client", data_right)]),
         Part("from whom", 4, BOTH, [
-            *(sends(role, datagrams(role), "datagrams") for role in BOTH), strangers, passes])),
+            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes])),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
         Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),

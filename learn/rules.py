@@ -285,8 +285,8 @@ def window_type(right):
 
 def depth(run, role):
     """What the client asks for comes with its request, so its peer's queue pair shows it."""
-    answers = [f["answers"] for f in run.of("server", "state") if f["state"] == 2]
-    return say("depth") if role == "client" and answers == [0] else None
+    rights = [f["access"] for f in run.of("server", "state") if f["mask"] & 8]
+    return say("depth") if role == "client" and rights and not rights[-1] & 4 else None
 
 
 def strangers(run, role):

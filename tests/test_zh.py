@@ -315,11 +315,14 @@ class Words(unittest.TestCase):
             self.assertRegex(theirs[1], HAN)
 
     def test_words(self):
-        for module, least in ((words, 30), (check_words, 80)):
-            self.assertEqual(set(module.ENGLISH), set(module.CHINESE))
-            self.assertGreater(len(module.ENGLISH), least)
-            for key, text in module.ENGLISH.items():
-                self.check(module.__name__, key, text, module.CHINESE[key])
+        english, chinese = (check_words.table(language) for language in ("en", "zh"))
+        chinese = {key: text for key, text in chinese.items() if not key.startswith("value ")}
+        for name, ours, theirs, least in (("words.py", words.ENGLISH, words.CHINESE, 30),
+                                          ("check_words", english, chinese, 80)):
+            self.assertEqual(set(ours), set(theirs))
+            self.assertGreater(len(ours), least)
+            for key, text in ours.items():
+                self.check(name, key, text, theirs[key])
 
 
 class Glossary(unittest.TestCase):
