@@ -340,7 +340,7 @@ class Prose(unittest.TestCase):
         self.check("labs.md")
 
 
-TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md")
+TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md", "grading/README.md")
 
 
 class References(unittest.TestCase):
