@@ -30,12 +30,18 @@ dereg_mr destroy_ah destroy_comp_channel destroy_cq destroy_qp destroy_srq get_c
 post_recv post_send reg_mr req_notify_cq close_device""".split()
 
 
+vm = None
+
+
 def setUpModule():
+    global vm
     if not PLACES:
         raise unittest.SkipTest("the samples here are starters themselves")
     shutil.rmtree(WORK, ignore_errors=True)
     os.makedirs(os.path.join(COPY, "results"))
     copy_project(COPY)
+    vm = Vm(COPY)
+    unittest.addModuleCleanup(vm.end)
 
 
 def last(lab):
@@ -118,8 +124,6 @@ class HalfWay(unittest.TestCase):
         subprocess.run(["make", "-s", "-j2"], cwd=COPY, check=True)
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
-        vm = Vm(COPY)
-        self.addCleanup(vm.end)
         answers = vm.ask([[both_sides(program, 23000 + i)] for i, (_, program) in enumerate(built)], at_a_time=4)
         for (lab, written), (said, _), answer in zip(states, built, answers):
             with self.subTest(lab=lab, written=written):
@@ -230,8 +234,6 @@ class Release(unittest.TestCase):
         for own in ("my05", "my06"):
             subprocess.run(["make", "-s", "-C", own], cwd=tree, check=True)
         programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
-        vm = Vm(COPY)
-        self.addCleanup(vm.end)
         jobs = [[f"cd all/hello-verbs && {command}"] for command in (
             f"testenv/demo.sh {programs}", "bench/measure.sh ''",
             "grading/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
