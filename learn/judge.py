@@ -111,9 +111,7 @@ def main(path):
         print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
     if len(ours) < len(jobs):
         import examined  # pylint: disable=import-outside-toplevel # it takes time
-        examined.set_up()
-        if judge:  # the grader's probes are others
-            witness.write(f"{witness.TRACE}/events/kprobes/enable", "0")
+        examined.set_up(jobs[0][1]["course"])
     for number, job in jobs:
         if job["lab"] not in LABS:
             print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
