@@ -72,7 +72,7 @@ cheatsheet: ## statuses, attributes, rights, operations and limits: the section 
 show: LAB ?= 01
 show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
 	@testenv/deps.sh build vm wire
-	@learn/show.py "$(LAB)" "$(DIR)" $(ARGS)
+	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
 	@testenv/doctor.sh

@@ -69,7 +69,7 @@ class ShowTest(unittest.TestCase):
 
     def run_pair(self, lab, arguments="", status=0, **env):
         """What make show does, without looking for packages. Returns what both sides have printed."""
-        ended = subprocess.run([f"{COPY}/learn/show.py", lab, "", *arguments.split()], cwd=COPY, capture_output=True,
+        ended = subprocess.run([f"{COPY}/learn/show/show.py", lab, "", *arguments.split()], cwd=COPY, capture_output=True,
                                text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
                                env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", **env})
         self.assertEqual(ended.returncode, status, ended.stdout + ended.stderr)
@@ -253,13 +253,13 @@ class Elsewhere(ShowTest):
 
     def test_without_root(self):
         """An ordinary user, on a machine that has an RDMA device: a VM is that machine."""
-        subprocess.run([f"{COPY}/learn/show.py", "03"], cwd=COPY, check=True, capture_output=True, timeout=900)
+        subprocess.run([f"{COPY}/learn/show/show.py", "03"], cwd=COPY, check=True, capture_output=True, timeout=900)
         for folder, _, files in os.walk(f"{COPY}/results"):
             os.chmod(folder, 0o777)
             for name in files:
                 os.remove(f"{folder}/{name}")
         inside = ("env TESTENV=native HOSTS=1 LAB_LANG=en setpriv --reuid=65534 --regid=65534 --clear-groups "
-                  "python3 -B learn/show.py 03")
+                  "python3 -B learn/show/show.py 03")
         ended = subprocess.run(["testenv/testenv.sh", "run", "bash", "-c", inside], cwd=COPY, capture_output=True,
                                text=True, timeout=900, check=False, env={**os.environ, "TESTENV": "vm"})
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
@@ -276,7 +276,7 @@ class Elsewhere(ShowTest):
 
     def test_a_kernel_without_that_function(self):
         """It is said, and the packets stand where tcpdump saw them."""
-        path = f"{COPY}/learn/trace.py"
+        path = f"{COPY}/learn/show/trace.py"
         with open(path, encoding="utf-8") as file:
             text = file.read()
         self.addCleanup(self.write, path, text)
@@ -296,7 +296,7 @@ class Elsewhere(ShowTest):
     def test_one_host(self):
         """As root on a machine that has a device, which a VM is here; no probe is left behind."""
         subprocess.run(["make", "-s", "-C", f"{COPY}/05_gather_write"], check=True)  # is slow in there
-        inside = ("TESTENV=native HOSTS=1 LAB_LANG=en python3 -B learn/show.py 05 && cd /sys/kernel/tracing && "
+        inside = ("TESTENV=native HOSTS=1 LAB_LANG=en python3 -B learn/show/show.py 05 && cd /sys/kernel/tracing && "
                   "cat kprobe_events && ls instances && echo nothing more")
         ended = subprocess.run(["testenv/testenv.sh", "run", "bash", "-c", inside], cwd=COPY, capture_output=True,
                                text=True, timeout=900, check=False, env={**os.environ, "TESTENV": "vm"})

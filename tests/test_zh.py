@@ -291,12 +291,12 @@ class Words(unittest.TestCase):
                 self.assertIsNone(bad, f"{name}: {key}: {what}: {chinese}")
 
     def test_show(self):
-        tables = json.loads(read("learn/words.json"))
+        tables = json.loads(read("learn/show/words.json"))
         english, chinese = (dict(self.flat(tables[language])) for language in ("en", "zh"))
         self.assertEqual(list(english), list(chinese))
         self.assertGreater(len(english), 150)
         for key, text in english.items():
-            self.check("learn/words.json", key, text, chinese[key])
+            self.check("learn/show/words.json", key, text, chinese[key])
 
 
     def test_hints(self):

@@ -15,8 +15,9 @@ import sys
 from collections import Counter, defaultdict
 from contextlib import suppress
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, f"{ROOT}/witness")
+LEARN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(LEARN)
+sys.path[:0] = [f"{ROOT}/witness", LEARN]
 from ladder import ANSWERS, OPCODES, packets  # noqa: E402
 from witness import merged  # noqa: E402
 from words import language  # noqa: E402
@@ -333,9 +334,9 @@ class Run:
 
 
 def write_page(run, path, title, command):
-    with open(f"{ROOT}/learn/show.html", encoding="utf-8") as file:
+    with open(f"{LEARN}/show/show.html", encoding="utf-8") as file:
         page = file.read()
-    with open(f"{ROOT}/learn/words.json", encoding="utf-8") as file:
+    with open(f"{LEARN}/show/words.json", encoding="utf-8") as file:
         table = json.load(file)
     for mark, value in (("RUN", run.page(title, command)), ("WORDS", table)):
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
@@ -359,13 +360,13 @@ def main(lab="", own="", *arguments):
         os.remove(path)
     for build in (["make", "-s", "--no-print-directory", "-C", where],
                   ["gcc", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-o", f"{folder}/trace.so",
-                   f"{ROOT}/learn/trace.c"]):
+                   f"{LEARN}/show/trace.c"]):
         if subprocess.run(build, check=False).returncode:
             return 1
     wrapper = f"{folder}/{program}"  # as pair.sh wants it: one file with the program's name
     with open(wrapper, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\nexec python3 -B " + shlex.join(
-            [f"{ROOT}/learn/trace.py", folder, os.path.abspath(f"{where}/{program}")]) + ' "$@"\n')
+            [f"{LEARN}/show/trace.py", folder, os.path.abspath(f"{where}/{program}")]) + ' "$@"\n')
     os.chmod(wrapper, 0o755)
     testenv = f"{ROOT}/testenv"
     capture = [f"{testenv}/capture.sh", f"{folder}/packets.pcap"] if hosts == 2 else []
