@@ -130,14 +130,14 @@ class ShowTest(unittest.TestCase):
         self.assertEqual(sum("This is a refusal" in what and "sends" in what for *_, what in rows), len(refusals))
         for side in ("client", "server"):
             (read, wrote), _ = copied(side, lab)
-            self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
+            self.assertIn(f"has read {read} bytes of this side's memory and written {wrote}.", self.text(f"#{side}-nic"))
             shown = self.browser.value(f"[...document.querySelectorAll('#printed-{side} > div')].map(d => d.textContent)")
             lines = printed[side].strip("\n").split("\n")
             result = re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])
             if not result:  # pair.sh has ended it; what it said last may have been seen on its own host only
                 shown = shown[:len(lines)]
             self.assertEqual(sorted(shown), sorted(lines))
-            self.assertIn(result[1] if result else "no RESULT line", self.text(f"#{side} .badge"))
+            self.assertRegex(self.text(f"#{side} .badge"), result[1] if result else "no RESULT line|FAIL")
         return wire
 
     def is_sound(self):
@@ -185,7 +185,7 @@ class Samples(ShowTest):
             (read, wrote), _ = copied(side, "02")
             self.assertEqual(wrote, 40000)
             self.assertGreaterEqual(read, 40000)  # a message may have been sent again
-            self.assertIn(f"has read {read} bytes and written {wrote} bytes", self.text(f"#{side}-nic"))
+            self.assertIn(f"has read {read} bytes of this side's memory and written {wrote}.", self.text(f"#{side}-nic"))
         self.assertIn("400 posted, 0 outstanding, 400 completed", self.text("#client-sq"))
         self.is_sound()
 
@@ -305,8 +305,8 @@ class Elsewhere(ShowTest):
         self.browser.key("End")
         self.assertIn("one host with one clock", self.text("#notes"))
         self.assertIn("The packets were not captured", self.text("#notes"))
-        self.assertIn("has read 500 bytes and written 0", self.text("#client-nic"))
-        self.assertIn("has read 0 bytes and written 500", self.text("#server-nic"))
+        self.assertIn("has read 500 bytes of this side's memory and written 0.", self.text("#client-nic"))
+        self.assertIn("has read 0 bytes of this side's memory and written 500.", self.text("#server-nic"))
         self.assertEqual([what for *_, what in self.rows() if "sends: " in what], [
             "The client's NIC sends: RDMA WRITE Only, PSN 0.", "The server's NIC sends: Acknowledge, PSN 0."])
         self.is_sound()
