@@ -30,7 +30,14 @@ from words import language, padded
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
 BUILT = f"{ROOT}/build/learn"
-COMPILED = f"{BUILT}/pyc"  # so that the VM need not compile these files each time
+COMPILED = f"{BUILT}/pyc"
+# Python's own modules stand compiled beside their sources, ours in COMPILED: to compile them in the VM takes a second.
+JUDGE = """import collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+sys.pycache_prefix = sys.argv[2]
+import judge
+judge.main(sys.argv[3])
+"""
 BLOCKS = ("05", "06", "07")
 SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
 NUMBERS = [f"{number:02}" for number in range(1, 14)]
@@ -174,8 +181,8 @@ def judged(jobs):
         json.dump(jobs, file)
         file.flush()
         ran = subprocess.run(
-            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-X", f"pycache_prefix={COMPILED}",
-             f"{ROOT}/learn/judge.py", file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, f"{ROOT}/learn", COMPILED,
+             file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
                 "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
                 "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Judges programs part by part, in the VM: judge.py JOBS, a JSON file that check.py wrote. Prints a line of
-JSON for each program."""
+"""Judges programs part by part, in the VM: those of a JSON file that check.py wrote. Prints a line of JSON for
+each program."""
 import json
 import os
 import sys
@@ -110,12 +110,12 @@ def main(path):
     for number, job in ours:
         print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
     if len(ours) < len(jobs):
+        sys.pycache_prefix, ours_compiled = None, sys.pycache_prefix
+        import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which examine.py takes
+        sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time
         examined.set_up(jobs[0][1]["course"])
     for number, job in jobs:
         if job["lab"] not in LABS:
             print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
 
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -105,13 +105,13 @@ def loans(run):
 def binds(run, role):
     """Each loan is bound where the part lies, for WRITEs alone."""
     lent, used = run.regions(role)[0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
-    keys = [f["rkey"] for f in run.of(role, "bind")]
+    keys = [f["rkey"] for f in run.any("bind")]
     for key, told in zip(keys, used):
         if key != told:
             return say("told key", role=role, found=told, right=key)
         if keys.count(key) > 1:
             return say("same key", rkey=key)
-    for f in run.of(role, "bind"):
+    for f in run.any("bind"):
         for name, right in (("addr", lent.iova + 16), ("length", size(run)), ("access", RW)):
             if f[name] != right:
                 return say("bind", role=role, name={"access": "mw_access_flags"}.get(name, name), found=hex(f[name]),

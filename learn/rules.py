@@ -191,16 +191,13 @@ def sends(role, right, name="messages"):
 
 def requests_seen(run, role):
     """Of 12: what the NIC looks at when it moves the chain's data. An inline request's it does not move."""
-    moved = run.of_queue(role)
+    back = [f for f in run.any("request") if f["opcode"] == 2 and not f["access"]]  # IBV_WR_SEND, read here
     if len(run.messages(role)) < 3:
         return None
-    back = [f for f in moved if f["opcode"] == 2]  # IBV_WR_SEND
     if not any(f["flags"] & 1 for f in back):
         return say("flags", number=1, role=role, name=FLAGS[1])
     if len(back) > len(run.messages(role)) // 3:
         return say("flags", number=2, role=role, name=FLAGS[8])
-    if any(f["flags"] & 2 for f in moved):
-        return say("no flags", number=0 if moved[0]["flags"] & 2 else 1, role=role, name=FLAGS[2])
     found, right = len(run.completions(role)), len(run.messages(role)) // 3
     return say("completions", role=role, found=found, right=right) if found != right else None
 
@@ -258,7 +255,7 @@ def arms(role, most):
 
 def count(kind, key, role, right):
     def demand(run, r):
-        found = len(run.of(r, kind))
+        found = len(run.any(kind))
         return say(key, role=r, found=found, right=right(run)) if role == r and found != right(run) else None
     return demand
 
