@@ -112,11 +112,11 @@ def build(directory, lab):
 
 
 def reference(lab):
-    """The program of the sample; where that is not in the tree (make student-release), one built before."""
+    """The program of the sample; where that is a starter (make student-release), one that was packed with it."""
     packed = f"{ROOT}/learn/reference/{os.uname().machine}/{lab}"
-    if not starter.unwritten(starter.read(starter.sample_of(lab))):
-        return build_sample(lab)
-    return packed if os.access(packed, os.X_OK) else ""
+    if os.access(packed, os.X_OK):
+        return packed
+    return "" if starter.unwritten(starter.read(starter.sample_of(lab))) else build_sample(lab)
 
 
 def build_sample(lab):
@@ -297,7 +297,10 @@ def watch(lab, wanted=""):
             if now != seen:
                 seen = now
                 print(f"\n---- {time.strftime('%H:%M:%S')}", flush=True)
-                check(lab, wanted)
+                try:
+                    check(lab, wanted)
+                except SystemExit as why:  # one goes on after the next change
+                    print(why, flush=True)
             time.sleep(0.3)
     except KeyboardInterrupt:
         return True

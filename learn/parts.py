@@ -181,7 +181,8 @@ LABS = {
         f"{SIZES} / {SIZES} / --iters={{few}}",
         Part("queue pair", 1, BOTH, [queue_pair(4)]),
         Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
-        Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes, only("client", data_right)]),
+        Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes,
+                                   only("client", data_right)]),
         Part("from whom", 4, BOTH, [
             strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes])),
     "10": lab(

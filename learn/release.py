@@ -5,8 +5,9 @@
     release.py LAB...       05 06 07, or all
 
 In there these labs' samples are starters. What would give their solutions away is left out: places.txt,
-and the break-it patches of these labs, since a patch shows the lines around its change. make check runs a
-student's program against the sample: so learn/reference/PROCESSOR holds these, built, without symbols.
+tests/mutants.txt, and the break-it patches of these labs, since a patch shows the lines around its change.
+make check runs a student's program against the sample: so learn/reference/PROCESSOR holds these, built,
+without symbols.
 """
 import glob
 import os
@@ -38,7 +39,7 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        for name in ("learn/places.txt", "tests/mutants.txt"):  # they show lines of the solutions
+        for name in ("learn/places.txt", "tests/mutants.txt"):
             os.remove(f"{root}/{name}")
         for lab in labs:
             build(root, lab, os.path.join(tree, "built"))

@@ -39,14 +39,14 @@ p:invalidate rxe_invalidate_mw rkey=$arg2:x32
 Packet = namedtuple("Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size")
 Request = namedtuple("Request", "wr_id opcode flags remote rkey num_sge sges")
 Receive = namedtuple("Receive", "wr_id num_sge sges")
-FIRST, ONLY_IMM, LAST_IMM = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23), (5, 11), (3, 9)
+FIRST = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23)  # opcodes: a message's first packet, or only one
 
 
 def packet(f):
     raw = b"".join(f[f"b{i}"].to_bytes(8, "little") for i in range(5))
     at, kind = 12 + 8 * (raw[0] >> 5 == 3), raw[0] & 31
     va, rkey, length, last = struct.unpack(">QIII", raw[12:32])
-    immediate = at + 16 * (kind in (9, 11) and kind != 9)
+    immediate = at + 16 * (kind == 11)
     return Packet(raw[0], int.from_bytes(raw[5:8], "big"), raw[1] >> 7, va, rkey, length,
                   int.from_bytes(raw[immediate:immediate + 4], "big"), struct.unpack(">Q", raw[24:32])[0],
                   struct.unpack(">Q", raw[32:40])[0], int.from_bytes(raw[12:16], "big"), raw[12],
@@ -121,8 +121,8 @@ class Direct:
         Direct.port += 1
         self.sides = {"server": server([f"--port={self.port}"])}
         try:
-            while not (self.sides["server"].ended() or any("waiting" in line for line in
-                                                           self.sides["server"].said(0))):
+            while not (self.sides["server"].ended() or time.monotonic() > self.until or any(
+                    "waiting" in line for line in self.sides["server"].said(0))):
                 time.sleep(0.005)
             self.sides["client"] = client([f"--port={self.port}", "10.0.0.1"])
             while any(not side.ended() for side in self.sides.values()) and time.monotonic() < self.until:
@@ -145,7 +145,7 @@ class Run:
         def side(role, more):
             return lambda rest: Side(role, [programs[role], *more, "--timeout=2", *rest],
                                      env=env if role == harmed else None)
-        self.pair = kind(self.on)
+        self.pair = kind(self.on, 10)
         self.pair.run(side("server", []), side("client", arguments))
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen(self.events)

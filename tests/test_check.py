@@ -73,7 +73,8 @@ class Check(unittest.TestCase):
         rows = self.judged(programs)
         for lab, name, part, reason, _ in wanted:
             with self.subTest(lab=lab, mutant=name):
-                first = next((row for row in rows[f"{lab} {name}"] if not row["right"]), {"part": None, "why": "", "says": ""})
+                first = next((row for row in rows[f"{lab} {name}"] if not row["right"]),
+                             {"part": None, "why": "", "says": ""})
                 print(f"# {lab} {name}: {first['part']}: {first['why']} {first['says']}", flush=True)
                 self.assertEqual(first["part"], part, first)
                 self.assertRegex(f"{first['why']} says: {first['says']}".replace("\n", " "), reason)
