@@ -23,7 +23,9 @@ import tempfile
 import time
 
 import starter
-from words import language, padded, say
+from check_words import say
+from parts import LABS, LAST
+from words import language, padded
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
@@ -31,7 +33,7 @@ BUILT = f"{ROOT}/build/learn"
 COMPILED = f"{BUILT}/pyc"  # so that the VM need not compile these files each time
 BLOCKS = ("05", "06", "07")
 SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
-LABS = [f"{number:02}" for number in range(1, 14)]
+NUMBERS = [f"{number:02}" for number in range(1, 14)]
 
 
 def command(*words, **more):
@@ -110,11 +112,11 @@ def build(directory, lab):
 
 
 def reference(lab):
-    """The program of the sample; where that is not in the tree (make student-release), one built before."""
+    """The program of the sample; where that is a starter (make student-release), one that was packed with it."""
     packed = f"{ROOT}/learn/reference/{os.uname().machine}/{lab}"
-    if not starter.unwritten(starter.read(starter.sample_of(lab))):
-        return build_sample(lab)
-    return packed if os.access(packed, os.X_OK) else ""
+    if os.access(packed, os.X_OK):
+        return packed
+    return "" if starter.unwritten(starter.read(starter.sample_of(lab))) else build_sample(lab)
 
 
 def build_sample(lab):
@@ -176,13 +178,22 @@ def judged(jobs):
              f"{ROOT}/learn/judge.py", file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
                 "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
-                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG",
-                "LAB_LANG": language()})
+                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
         print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)
         sys.exit(say("no vm", status=ran.returncode))
     return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
+
+
+def unbegun(each):
+    """The rows of a program with nothing written that could be judged: for these no VM is needed."""
+    parts = [] if each["lab"] in BLOCKS else LABS[each["lab"]].parts
+    if not parts or any(str(part.todo) not in each["unwritten"] for part in parts if part.todo != LAST):
+        return None
+    rows = [{"part": part.name, "todo": part.todo, "right": False, "says": "", "options": "", "why": say(
+        "not written", number=part.todo, what=each["unwritten"].get(str(part.todo), ""))} for part in parts]
+    return with_build(each, rows)
 
 
 def with_build(each, rows):
@@ -225,7 +236,7 @@ def report(lab, directory, each, rows):
 
 def check(lab, wanted=""):
     """Checks one program, and keeps what was found."""
-    if lab not in LABS:
+    if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
     before = digest(directory)
@@ -233,7 +244,7 @@ def check(lab, wanted=""):
     each = job(lab, text(directory), program, odd, sanitized(directory) if lab in BLOCKS and program else "")
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
-    rows = judged([each])[0]
+    rows = unbegun(each) or judged([each])[0]
     right = report(lab, directory, each, rows)
     state = load()
     name = os.path.relpath(directory, ROOT)
@@ -245,9 +256,9 @@ def check(lab, wanted=""):
 # ---- hints, watching, progress ----
 
 def hints():
-    """By lab and part: three degrees. From hints.txt: "== LAB PART", and three lines."""
-    found = {}
-    for piece in starter.read(f"{starter.HERE}/hints.txt").split("\n== ")[1:]:
+    """By lab and part: three degrees. From hints.txt (hints.zh.txt): "== LAB PART", and three lines."""
+    found, file = {}, "hints.zh.txt" if language() == "zh" else "hints.txt"
+    for piece in starter.read(f"{starter.HERE}/{file}").split("\n== ")[1:]:
         head, *lines = piece.strip().splitlines()
         lab, _, part = head.partition(" ")
         found[lab, part] = [line for line in lines if line and not line.startswith("#")]
@@ -255,7 +266,7 @@ def hints():
 
 
 def hint(lab, wanted=""):
-    if lab not in LABS:
+    if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
     name, state = os.path.relpath(directory, ROOT), load()
@@ -286,7 +297,10 @@ def watch(lab, wanted=""):
             if now != seen:
                 seen = now
                 print(f"\n---- {time.strftime('%H:%M:%S')}", flush=True)
-                check(lab, wanted)
+                try:
+                    check(lab, wanted)
+                except SystemExit as why:  # one goes on after the next change
+                    print(why, flush=True)
             time.sleep(0.3)
     except KeyboardInterrupt:
         return True
@@ -297,7 +311,7 @@ def progress():
     for path in glob.glob(f"{ROOT}/handin-*.txt"):
         handed |= set(re.findall(r"\AHANDIN .*\blab=(\d\d)", starter.read(path)))
     print(say("progress head"))
-    for lab in LABS:
+    for lab in NUMBERS:
         names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
         if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
             names.append("my" + lab)

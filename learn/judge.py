@@ -14,9 +14,9 @@ import pairing  # noqa: E402
 from pairing import Pair  # noqa: E402
 from parts import ALONE, BOTH, LABS, LAST, UNUSED  # noqa: E402
 from rules import OTHER, notices  # noqa: E402
-from words import say  # noqa: E402
+from check_words import say  # noqa: E402
 
-KINDS = {"09": seen.Flow, "11": seen.Direct}
+KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
 
 
 class Judge:
@@ -88,7 +88,7 @@ class Judge:
                 why = say("nothing seen", reason=repr(reason))
             if why and self.last:
                 run, role = self.last
-                words, options = run.words(role) if not run.todo(role) else "", " ".join(run.arguments)
+                words, options = "" if run.todo(role) or run.spoilt else run.words(role), " ".join(run.arguments)
             rows.append({"part": part.name, "todo": part.todo, "right": not why, "why": why, "says": words,
                          "options": options})
         return rows

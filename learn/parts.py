@@ -4,15 +4,15 @@ to 07 are examined by witness/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
-from rules import (OTHER, arms, asked, completes, count, data_right, gives_back, made, no_rnr, notices, only, passes,
-                   queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states, stops, strangers,
-                   verdict, window_type, with_channel)
-from words import say
+from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, made, no_rnr, notices, only,
+                   passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states, stops,
+                   strangers, verdict, window_type, with_channel)
+from check_words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
 # one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
 Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
-# Harm that a side must notice. what: a key of words.py; action(step, run, role): what is done to the run at a
+# Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
 # barrier (see Run.on); env: or in what surroundings the program is run; status: how it must end (0: not well).
 Harm = namedtuple("Harm", "what action env status", defaults=(None, None, 0))
 Lab = namedtuple("Lab", "runs harms alone parts")
@@ -24,11 +24,11 @@ QKEY, BURST = 12345, 4
 
 # ---- harm ----
 
-def at(moment, offset, side=None):
-    """Changes a byte of the student's first region, or of a side's."""
+def at(moment, offset):
+    """Changes a byte of the student's first region."""
     def action(step, run, role):
         if step == moment:
-            run.poke(side or role, 0, offset(run) if callable(offset) else offset)
+            run.poke(role, 0, offset(run) if callable(offset) else offset)
     return action
 
 
@@ -73,11 +73,13 @@ def bursts(run):
         for i in range(BURST * (1 if run.todo("client") else asked(run, "iters")))]
 
 
-def datagrams(role):
+def datagrams(role, every=True):
+    """every: or those alone that have been sent."""
     def right(run):
         peer = run.number(OTHER[role], "qpn")
+        number = asked(run, "iters") if every else max(1, len(run.datagrams(role)))
         return [("SEND with immediate", {"dest": (peer, "why dest"), "qkey": QKEY, "imm": (i, "why network")})
-                for i in range(1 if run.todo(role) else asked(run, "iters"))]
+                for i in range(number)]
     return right
 
 
@@ -102,7 +104,13 @@ def loans(run):
 
 def binds(run, role):
     """Each loan is bound where the part lies, for WRITEs alone."""
-    lent = run.regions(role)[0]
+    lent, used = run.regions(role)[0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
+    keys = [f["rkey"] for f in run.of(role, "bind")]
+    for key, told in zip(keys, used):
+        if key != told:
+            return say("told key", role=role, found=told, right=key)
+        if keys.count(key) > 1:
+            return say("same key", rkey=key)
     for f in run.of(role, "bind"):
         for name, right in (("addr", lent.iova + 16), ("length", size(run)), ("access", RW)):
             if f[name] != right:
@@ -161,7 +169,7 @@ LABS = {
         Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
         Part("the atomics", 3, CLIENT, [sends("client", atomics), completes, sge_of_requests("client", lambda _: 8)]),
         Part("verify", 4, BOTH, [notices], [verdict, passes]),
-        harms=(Harm("late", at("ready", 2, "server")), LATE),
+        harms=(LATE, LATE),
         alone=(Harm("no atomics", env="HV_DEVICE=no-atomics", status=77), STATUS)),
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
@@ -173,8 +181,10 @@ LABS = {
         f"{SIZES} / {SIZES} / --iters={{few}}",
         Part("queue pair", 1, BOTH, [queue_pair(4)]),
         Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
-        Part("the SEND", 3, BOTH, [sends("client", datagrams("client")), completes, only("client", data_right)]),
-        Part("from whom", 4, BOTH, [sends("server", datagrams("server")), strangers, passes])),
+        Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes,
+                                   only("client", data_right)]),
+        Part("from whom", 4, BOTH, [
+            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes])),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
         Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
@@ -186,18 +196,18 @@ LABS = {
         "--message={short} / --message={long} / ",
         Part("ids", 1, BOTH, [stops]),
         Part("queue pair", 2, BOTH, [queue_pair()]),
-        Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1)]),
+        Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth]),
         Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes), passes])),
     "12": lab(
         f"{SIZES} / {SIZES} / --sig-all",
         Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64)]),
-        Part("the chain", 2, CLIENT, [sends("client", chains), requests_seen, completes]),
+        Part("the chain", 2, CLIENT, [requests_seen, sends("client", chains), completes]),
         Part("the completions", 3, BOTH, [passes], [verdict, passes])),
     "13": lab(
         f"{SIZES} / {SIZES} / --withdraw=2",
         Part("memory", 1, BOTH, [region(length=lambda run, _: size(run) + 16, client=LW, server=LW | MW)]),
         Part("the window", 2, SERVER, [made("mw", "a memory window"), window_type(2)]),
-        Part("the loans", 3, SERVER, [count("bind", "binds", "server", lambda run: asked(run, "iters")), binds]),
+        Part("the loans", 3, SERVER, [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))]),
         Part("the client's WRITEs", 4, BOTH, [sends("client", loans), passes])),
 }
 # Of witness.py's probes what is used here, and of seen.py's what only one lab takes.

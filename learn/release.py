@@ -5,15 +5,28 @@
     release.py LAB...       05 06 07, or all
 
 In there these labs' samples are starters. What would give their solutions away is left out: places.txt,
-and the break-it patches of these labs, since a patch shows the lines around its change.
+tests/mutants.txt, and the break-it patches of these labs, since a patch shows the lines around its change.
+make check runs a student's program against the sample: so learn/reference/PROCESSOR holds these, built,
+without symbols.
 """
 import glob
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import starter
+
+
+def build(root, lab, scratch):
+    """The sample's program, for make check."""
+    directory = os.path.dirname(glob.glob(f"{root}/{lab}_*/*.c")[0])
+    subprocess.run(["make", "-s", "-C", directory, f"OUT={scratch}", "CFLAGS=-O2", "LDFLAGS=-s"], check=True)
+    program = os.path.basename(glob.glob(f"{directory}/*.c")[0])[:-2]
+    place = f"{root}/learn/reference/{os.uname().machine}"
+    os.makedirs(place, exist_ok=True)
+    shutil.copy(f"{scratch}/{program}", f"{place}/{lab}")
 
 
 def release(labs):
@@ -26,8 +39,10 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        os.remove(f"{root}/learn/places.txt")
+        for name in ("learn/places.txt", "tests/mutants.txt"):
+            os.remove(f"{root}/{name}")
         for lab in labs:
+            build(root, lab, os.path.join(tree, "built"))
             path, = glob.glob(f"{root}/{lab}_*/*.c")
             text = starter.starter(starter.read(path), listed[lab])
             with open(path, "w", encoding="utf-8") as file:

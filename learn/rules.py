@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What can be demanded of a run, one function each. It returns a function of a run and a role, which returns
 what is wrong in a sentence, or None. A demand on one side alone names it; for the other it holds."""
-from words import say
+from check_words import say
 
 RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
 TYPES = {2: "IBV_QPT_RC", 3: "IBV_QPT_UC", 4: "IBV_QPT_UD"}
@@ -192,6 +192,8 @@ def sends(role, right, name="messages"):
 def requests_seen(run, role):
     """Of 12: what the NIC looks at when it moves the chain's data. An inline request's it does not move."""
     moved = run.of_queue(role)
+    if len(run.messages(role)) < 3:
+        return None
     back = [f for f in moved if f["opcode"] == 2]  # IBV_WR_SEND
     if not any(f["flags"] & 1 for f in back):
         return say("flags", number=1, role=role, name=FLAGS[1])
@@ -279,6 +281,12 @@ def window_type(right):
         found = [f["type"] for f in run.of(role, "mw")]
         return say("window type", role=role, found=found[0], right=right) if found[:1] != [right] else None
     return demand
+
+
+def depth(run, role):
+    """What the client asks for comes with its request, so its peer's queue pair shows it."""
+    rights = [f["access"] for f in run.of("server", "state") if f["mask"] & 8]
+    return say("depth") if role == "client" and rights and not rights[-1] & 4 else None
 
 
 def strangers(run, role):

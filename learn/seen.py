@@ -33,20 +33,20 @@ imm=+24($arg2):u32 qpn=+28($arg2):x32
 p:notify rxe_req_notify_cq flags=$arg2:u32
 p:request rdma_rxe:copy_data opcode=-172($arg3):u32 flags=-168($arg3):x32 access=$arg2:x32
 p:srq_limit rxe_modify_srq limit=+8($arg2):u32
-p:bind rxe_bind_mw addr=+24($arg2):x64 length=+32($arg2):u64 access=+52($arg2):x32
+p:bind rxe_bind_mw rkey=+48($arg2):x32 addr=+24($arg2):x64 length=+32($arg2):u64 access=+52($arg2):x32
 p:invalidate rxe_invalidate_mw rkey=$arg2:x32
 """
 Packet = namedtuple("Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size")
 Request = namedtuple("Request", "wr_id opcode flags remote rkey num_sge sges")
 Receive = namedtuple("Receive", "wr_id num_sge sges")
-FIRST, ONLY_IMM, LAST_IMM = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23), (5, 11), (3, 9)
+FIRST = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23)  # opcodes: a message's first packet, or only one
 
 
 def packet(f):
     raw = b"".join(f[f"b{i}"].to_bytes(8, "little") for i in range(5))
     at, kind = 12 + 8 * (raw[0] >> 5 == 3), raw[0] & 31
     va, rkey, length, last = struct.unpack(">QIII", raw[12:32])
-    immediate = at + 16 * (kind in (9, 11) and kind != 9)
+    immediate = at + 16 * (kind == 11)
     return Packet(raw[0], int.from_bytes(raw[5:8], "big"), raw[1] >> 7, va, rkey, length,
                   int.from_bytes(raw[immediate:immediate + 4], "big"), struct.unpack(">Q", raw[24:32])[0],
                   struct.unpack(">Q", raw[32:40])[0], int.from_bytes(raw[12:16], "big"), raw[12],
@@ -105,6 +105,11 @@ class Flow(Pair):
         return False
 
 
+class Lead(Pair):
+    """At a barrier the server goes on a little before the client: it is to sleep when a message comes."""
+    lead = 0.03
+
+
 class Direct:
     """A server and a client with no TCP between them (11): rdma_cm's port, and its device's address."""
     port = 21000
@@ -116,8 +121,8 @@ class Direct:
         Direct.port += 1
         self.sides = {"server": server([f"--port={self.port}"])}
         try:
-            while not (self.sides["server"].ended() or any("waiting" in line for line in
-                                                           self.sides["server"].said(0))):
+            while not (self.sides["server"].ended() or time.monotonic() > self.until or any(
+                    "waiting" in line for line in self.sides["server"].said(0))):
                 time.sleep(0.005)
             self.sides["client"] = client([f"--port={self.port}", "10.0.0.1"])
             while any(not side.ended() for side in self.sides.values()) and time.monotonic() < self.until:
@@ -133,14 +138,14 @@ class Run:
     """One pair, and what is known of it. student: the roles that are the student's program."""
     def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
         """programs: by role. harm: what is done to the side harmed, see parts.py. env: its environment."""
-        self.nic, self.arguments, self.harm, self.harmed = nic, arguments, harm, harmed
+        self.nic, self.arguments, self.harm, self.harmed, self.spoilt = nic, arguments, harm, harmed, False
         self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
         nic.forget()
 
         def side(role, more):
             return lambda rest: Side(role, [programs[role], *more, "--timeout=2", *rest],
                                      env=env if role == harmed else None)
-        self.pair = kind(self.on)
+        self.pair = kind(self.on, 10)
         self.pair.run(side("server", []), side("client", arguments))
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen(self.events)
@@ -186,6 +191,11 @@ class Run:
         """The first packets of its requests."""
         return [p for p in self.packets(role) if p.opcode & 31 in FIRST]
 
+    def datagrams(self, role):
+        """Its requests, without those that it has repeated."""
+        found = self.messages(role)
+        return [p for i, p in enumerate(found) if i == 0 or p.imm != found[i - 1].imm]
+
     def line(self, role):
         """The fields of its line of the rendezvous."""
         words = self.pair.first.get(role, b"").decode("ascii", "replace").split()
@@ -225,9 +235,10 @@ class Run:
         return self.output[role][which] if role in self.output else []
 
     def words(self, role):
-        """What it complains about: its first line on stderr, without its name."""
+        """What it complains about: its first line on stderr, without its name, and its hint."""
         lines = self.said(role, 1)
-        return re.sub(r"^\S+ (server|client): ", "", lines[0])[:200] if lines else ""
+        return "; ".join([re.sub(r"^\S+ (server|client): ", "", lines[0])[:200], *(
+            line.strip() for line in lines[1:2] if line.startswith("  hint: "))]) if lines else ""
 
     def todo(self, role):
         """The number of the TODO that it has stopped at, or 0."""
@@ -252,6 +263,7 @@ class Run:
         """Changes a byte of a role's memory: of the region-th one that it registered."""
         regions = [r for r in self.nic.seen().regions if r.thread == self.pid(role)]
         if region < len(regions):
+            self.spoilt = True
             with suppress(OSError):
                 at = regions[region]
                 witness.poke(at.thread, at.addr + (offset if offset >= 0 else at.length - offset - 1), change)

@@ -76,12 +76,19 @@ class Kernel:
             with suppress(BlockingIOError):
                 while data := os.read(pipe, 1 << 16):
                     self.out.write(data)
+        os.close(pipe)
 
     def end(self):
         if self.reader:
             time.sleep(0.2)  # the NIC may still be at work for the other side
             self.ending.set()
             self.reader.join()
+        with suppress(OSError):
+            write(f"{self.instance}/events/show/enable", "0")
+            os.rmdir(self.instance)
+        for name in PROBES:
+            with suppress(OSError):  # busy, if the other side is still at work: it removes them
+                write(f"{TRACE}/kprobe_events", f"-:show/{name}\n")
 
 
 def main(folder, *command):

@@ -210,6 +210,7 @@ part_starters() { TESTENV_CLOCK=virtual family starters python3 tests/test_start
 part_break() { # make break, each step of the handout
 	family break python3 tests/test_break.py Asked Answers Driven Outcomes.test_one_host
 }
+part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints; }
 part_grading() {
 	family collect python3 tests/test_collect.py
 	family names python3 tests/test_names.py
@@ -230,6 +231,10 @@ part_platforms() { # one of them in a new root; what they differ in, test_format
 part_faults() {
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
 	TESTENV_CLOCK=virtual TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs Rights Memcheck
+}
+part_check() { # make check: all labs, all half-written programs, all wrong ones
+	family check python3 tests/test_check.py Check.test_samples_and_halves Check.test_mutants Check.test_blocks \
+		Check.test_commands
 }
 part_break_wire() { family break-wire python3 tests/test_break.py Outcomes.test_two_hosts_and_their_packets; }
 part_crowd() {
@@ -277,8 +282,8 @@ part_newest() { # Debian unstable's kernel
 }
 
 # The longest first, and early what mostly waits.
-quick=(handout starters layouts pairs peers more break sources units wire grading)
-rest=(programs platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
+quick=(handout starters layouts pairs peers more break check_some sources units wire grading)
+rest=(programs check platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor show)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ -e learn/places.txt ] || quick=(layouts pairs peers more units wire)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-LIMITS = {"common": 900, "blocks": 600, "testenv": 1400, "grading": 1600, "learn": 1400, "witness": 1100}
+LIMITS = {"common": 900, "blocks": 600, "testenv": 1400, "grading": 1600, "learn": 2300, "witness": 1100}
 LARGER = {"05": 280, "06": 300, "07": 400}  # the other samples: 200
 FILE, ALL_OF_IT = 500, ("labs.md", "labs.zh.md")
 wrong = []
@@ -23,7 +23,7 @@ def lines(path):
 def is_code(path, part):
     """C for what is made of C, or else all but data and words."""
     return path.endswith((".c", ".h")) if part in ("common", "blocks") \
-        else not path.endswith((".txt", ".md"))
+        else not path.endswith((".txt", ".md", ".json"))
 
 
 def check_sizes(tracked):

@@ -232,10 +232,12 @@ class Release(unittest.TestCase):
         programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
         vm = Vm(COPY)
         self.addCleanup(vm.end)
-        demo, bench, handin, pairs = [answer[0] for answer in vm.ask([[f"cd all/hello-verbs && {command}"] for command in (
+        jobs = [[f"cd all/hello-verbs && {command}"] for command in (
             f"testenv/demo.sh {programs}", "bench/measure.sh ''",
             "grading/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
-            "python3 tests/test_pairs.py Defaults")])]
+            "learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!",
+            "python3 tests/test_pairs.py Defaults")]
+        demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
         self.assertRegex(demo[0], r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
                          r"my06: not written yet \(TODO 1\)\n2 of 2 pairs passed, 2 not written yet\n$")
         self.assertRegex(bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){3}$")
@@ -243,7 +245,8 @@ class Release(unittest.TestCase):
                          [(lab, "passed" if lab in ("04", "05") else "not") for lab in
                           ("01", "02", "03", "04", "05", "06", "07")], handin[0])
         self.assertIn("ok - ", pairs[0])
-        self.assertEqual([done[1] for done in (demo, bench, handin, pairs)], [0, 0, 0, 0], demo + bench + handin + pairs)
+        self.assertEqual([done[1] for done in (demo, bench, handin, checked, pairs)], 5 * [0],
+                         demo + bench + handin + checked + pairs)
 
 
 if __name__ == "__main__":

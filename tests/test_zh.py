@@ -16,6 +16,7 @@ from functools import lru_cache
 from samples import ROOT, main
 
 sys.path.append(os.path.join(ROOT, "learn"))
+import check_words  # pylint: disable=wrong-import-position
 import handout  # pylint: disable=wrong-import-position
 import words  # pylint: disable=wrong-import-position
 
@@ -298,11 +299,30 @@ class Words(unittest.TestCase):
             self.check("learn/words.json", key, text, chinese[key])
 
 
+    def test_hints(self):
+        """The same parts in the same order, three degrees each, which name the same calls and fields."""
+        english, chinese = ([[line for line in part.split("\n") if line and line[0] != "#"]
+                             for part in read(f"learn/{name}").split("\n== ")[1:]]
+                            for name in ("hints.txt", "hints.zh.txt"))
+        self.assertEqual([part[0] for part in english], [part[0] for part in chinese])
+        self.assertGreater(len(english), 50)
+        for ours, theirs in zip(english, chinese):
+            self.assertEqual((len(ours), len(theirs)), (4, 4), ours[0])
+            for one, other in zip(ours, theirs):
+                names = [set(re.findall(r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+", line)) for line in (one, other)]
+                self.assertEqual(*names, f"{ours[0]}: {other}")
+                self.assertNotRegex(other, f"{UNEVEN['half-width punctuation']}|{HAN}[A-Za-z0-9]|[A-Za-z0-9]{HAN}")
+            self.assertRegex(theirs[1], HAN)
+
     def test_words(self):
-        self.assertEqual(set(words.ENGLISH), set(words.CHINESE))
-        self.assertGreater(len(words.ENGLISH), 100)
-        for key, text in words.ENGLISH.items():
-            self.check("learn/words.py", key, text, words.CHINESE[key])
+        english, chinese = (check_words.table(language) for language in ("en", "zh"))
+        chinese = {key: text for key, text in chinese.items() if not key.startswith("value ")}
+        for name, ours, theirs, least in (("words.py", words.ENGLISH, words.CHINESE, 30),
+                                          ("check_words", english, chinese, 80)):
+            self.assertEqual(set(ours), set(theirs))
+            self.assertGreater(len(ours), least)
+            for key, text in ours.items():
+                self.check(name, key, text, theirs[key])
 
 
 class Glossary(unittest.TestCase):

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections import namedtuple
 
@@ -300,10 +301,14 @@ class Examiner(Spoiler):
                   at("verdict", lambda pair: pair.said.update(server=b"verdict FAIL")))
         self.when("its request fails", self.refuses, "client", nowhere,
                   Layout(17, self.random.randint(5, 20), 30))
-        self.when("its peer stops", self.refuses, self.receiver, at("prepared", lambda pair: pair.sides[
-            OTHER[self.receiver]].process.send_signal(signal.SIGSTOP)))
+        self.when("its peer stops", self.refuses, self.receiver, at("prepared", self.stop_peer))
         for role in ("client", "server"):
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
+
+    def stop_peer(self, pair):
+        """For ever; so nobody waits longer for both to end than the other one may wait for it, 5 s a step."""
+        pair.sides[OTHER[self.receiver]].process.send_signal(signal.SIGSTOP)
+        pair.until = min(pair.until, time.monotonic() + 12)
 
     def when(self, words, function, *arguments):
         try:

@@ -108,7 +108,7 @@ class Pair:
     at a barrier of this name or have sent their verdicts ("verdict"), and when one has introduced
     itself ("client's line"), or at times while the client alone waits. said has the last line of each,
     which on may change; it may return "cut" to end the connection."""
-    port = 20000
+    port, lead = 20000, 0  # lead: seconds by which the server goes on before the client
 
     def __init__(self, on, limit=20):
         self.on, self.until = on, time.monotonic() + limit
@@ -181,7 +181,8 @@ class Pair:
             for connection in ends.values():
                 connection.shutdown(socket.SHUT_RDWR)
             return False
-        for role in turns:
+        for role in reversed(turns) if self.lead else turns:
             with suppress(OSError):
                 ends[OTHER[role]].sendall(self.said[role] + b"\n")
+            time.sleep(self.lead)
         return True

@@ -77,8 +77,8 @@ class Nic:
     @staticmethod
     def events():
         """All that happened, in order: thread, kind, and what is known of it."""
-        return [(int(thread), kind, {name: int(value, 0) for name, value
-                                     in re.findall(r"(\w+)=(\w+)", rest)})
+        return [(int(thread), kind, {name: int(value, 0) for name, _, value in
+                                     (word.partition("=") for word in rest.split())})
                 for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
 
     def seen(self, events=None):
