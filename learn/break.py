@@ -36,7 +36,7 @@ OUTCOMES = (("refused", r"refused a client"), ("modify", r"ibv_modify_qp to"),
 STATUSES = {2: "local QP operation error", 4: "local protection error", 5: "Work Request Flushed Error",
             6: "memory management operation error", 9: "remote invalid request error", 10: "remote access error",
             11: "remote operation error", 12: "transport retry counter exceeded", 13: "RNR retry counter exceeded"}
-# Those that a student may confuse with each other.
+# Those that a student may confuse with each other, the likeliest side by side.
 ALIKE = (("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
          ("post", "full", "modify", "destroy", "refused"), ("pass", "data", "silent"))
 
@@ -89,9 +89,10 @@ def choices(step, right):
         return hashlib.sha256(f"{step.name} {word} {among}".encode()).digest()
 
     own = next((group for group in ALIKE if right[0] in group), ALIKE[0])
-    near = sorted(set(own) - set(right), key=order)[:2]
+    at = own.index(right[0]) if right[0] in own else 0
+    near = sorted(set(own) - set(right), key=lambda word: (abs(own.index(word) - at), order(word)))[:2]
     far = sorted({"post", "data", "silent", "pass", "status 10", "status 12"} - set(near) - set(right), key=order)
-    return sorted([right[0], *near, *far[:3 - len(near)]], key=lambda word: order(word, "place"))
+    return sorted([right[0], *near, *far[:3 - len(near)]], key=lambda word: order(word, "position"))
 
 
 def told(word):

@@ -196,7 +196,8 @@ class Answers(unittest.TestCase):
 
     def test_what_editors_make_of_it(self):
         text = self.filled()
-        text = text[text.index("## step 1"):].replace("## step 7:", " ＃ Step ７：").replace("## question 02.1", "##question ０２．１")
+        text = text[text.index("## step 1"):].replace("## step 7:", " ＃ Step ７：")
+        text = text.replace("## question 02.1", "##question ０２．１")
         text = text.replace("## explain 3", "# EXPLAIN 03 我的答案").replace("prediction:", "Prediction 预测：")
         text = re.sub(r"(?s)(step 9:.*?)prediction.*?(?=\n##)", r"\1the fields are gone, but there is an answer", text)
         for encoding in ("utf-8", "utf-8-sig", "utf-16", "gb18030"):
