@@ -11,6 +11,8 @@ MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
 ROUNDS := $(if $(REAL),11,3)
 
+##@ Run
+
 all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
 
 $(SAMPLES): .objects
@@ -33,6 +35,73 @@ shell: deps ## a shell with an RDMA device; once more in a second terminal joins
 	@mkdir -p results
 	@testenv/testenv.sh shell
 
+# The sample that LAB=03 names: 03_read/read.
+lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
+
+wire: LAB ?= 01
+wire: pcap = results/wire/$(notdir $(lab)).pcap
+wire: ## run a sample between two hosts and show its packets, also if it fails (LAB=03, ARGS="--size 1K")
+	@testenv/deps.sh build vm wire
+	@mkdir -p results/wire
+	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
+	@rm -f $(pcap); cd $(dir $(lab)) && { TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
+		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
+		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
+
+doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
+	@testenv/doctor.sh
+
+rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
+	@testenv/testenv.sh rxe-up $(NETDEV)
+
+rxe-down: ## as root: remove it again
+	@testenv/testenv.sh rxe-down
+
+.PHONY: all $(SAMPLES) .objects deps demo shell wire doctor rxe-up rxe-down
+
+##@ Learn
+
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
+	@learn/starter.py make "$(LAB)" "$(DIR)"
+
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
+	@testenv/deps.sh vm
+	@learn/check/check.py check "$(LAB)" "$(DIR)"
+
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
+	@testenv/deps.sh vm
+	@learn/check/check.py hint "$(LAB)" "$(DIR)"
+
+watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
+	@testenv/deps.sh vm
+	@learn/check/check.py watch "$(LAB)" "$(DIR)"
+
+progress: ## which labs you have begun, and how far you are
+	@learn/check/check.py progress
+
+break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets)
+	@learn/break.py "$(STEP)"
+
+answers: ## make answers.txt with a place for each answer, or say which are missing
+	@learn/answers.py
+
+show: LAB ?= 01
+show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
+	@testenv/deps.sh build vm wire
+	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
+
+cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
+
+handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
+	@$(MAKE) --no-print-directory -s all
+	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
+
+.PHONY: starter check hint watch progress break answers show cheatsheet handin
+
+##@ Measure
+
 bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
@@ -52,40 +121,32 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 	@gcc -O2 -Wall -Icommon -o build/window bench/window.c common/*.c -libverbs
 	@$(CLOCK) testenv/testenv.sh run build/window
 
-# The sample that LAB=03 names: 03_read/read.
-lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
+.PHONY: bench bench-peers bench-window
 
-wire: LAB ?= 01
-wire: pcap = results/wire/$(notdir $(lab)).pcap
-wire: ## run a sample between two hosts and show its packets, also if it fails (LAB=03, ARGS="--size 1K")
-	@testenv/deps.sh build vm wire
-	@mkdir -p results/wire
-	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
-	@rm -f $(pcap); cd $(dir $(lab)) && { TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
-		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
-		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
+##@ Teach
 
-cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
-	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
-		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
+student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
+	@learn/release.py $(or $(LABS),05 06 07)
 
-show: LAB ?= 01
-show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
-	@testenv/deps.sh build vm wire
-	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
+grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table
+	@mkdir -p results
+	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
+		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"
 
-doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
-	@testenv/doctor.sh
+grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one
+	@testenv/deps.sh vm
+	@$(MAKE) --no-print-directory -s all
+	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
 
-break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets)
-	@learn/break.py "$(STEP)"
+similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike
+	@grading/similar.py "$(or $(LAB),05)" "$(DIR)"
 
-answers: ## make answers.txt with a place for each answer, or say which are missing
-	@learn/answers.py
+bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there
+	@grading/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
 
-fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
-	@testenv/deps.sh build test
-	@tests/fuzz/run.sh $(RUNS)
+.PHONY: student-release grade grade-program similar bundle
+
+##@ Develop
 
 test: ## install what is missing, test each claim once (ONLY="PART…": some parts; ONLY=list)
 	@testenv/deps.sh build vm wire test
@@ -95,58 +156,16 @@ test-all: ## all tests: also sanitizers, faults, other kernels, processors and m
 	@testenv/deps.sh build vm wire test test-all
 	@tests/run.sh $(or $(TIER),all)
 
-starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
-	@learn/starter.py make "$(LAB)" "$(DIR)"
-
-check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
-	@testenv/deps.sh vm
-	@learn/check.py check "$(LAB)" "$(DIR)"
-
-hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
-	@testenv/deps.sh vm
-	@learn/check.py hint "$(LAB)" "$(DIR)"
-
-watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
-	@testenv/deps.sh vm
-	@learn/check.py watch "$(LAB)" "$(DIR)"
-
-progress: ## which labs you have begun, and how far you are
-	@learn/check.py progress
-
-student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
-	@learn/release.py $(or $(LABS),05 06 07)
-
-handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
-	@$(MAKE) --no-print-directory -s all
-	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
-
-grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table
-	@mkdir -p results
-	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
-		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"
-
-similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike
-	@grading/similar.py "$(or $(LAB),05)" "$(DIR)"
-
-grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one
-	@testenv/deps.sh vm
-	@$(MAKE) --no-print-directory -s all
-	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
-
-bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there
-	@grading/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
-
-rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
-	@testenv/testenv.sh rxe-up $(NETDEV)
-
-rxe-down: ## as root: remove it again
-	@testenv/testenv.sh rxe-down
+fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
+	@testenv/deps.sh build test
+	@tests/fuzz/run.sh $(RUNS)
 
 clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do printf "  make %-15s %s\n" "$$t" "$$d"; done
+	@sed -n 's/^##@ //p; s/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do \
+		if [ -n "$$d" ]; then printf "  make %-15s %s\n" "$$t" "$$d"; else printf "%s\n" "$$t"; fi; done
 
-.PHONY: all .objects answers bench bench-peers bench-window break bundle cheatsheet deps demo doctor fuzz shell wire test test-all handin grade grade-program similar starter student-release rxe-up rxe-down clean help $(SAMPLES) show check hint progress watch
+.PHONY: test test-all fuzz clean help

@@ -13,7 +13,7 @@ import unittest
 
 from samples import ROOT, main
 
-sys.path.insert(0, f"{ROOT}/learn")
+sys.path[:0] = [f"{ROOT}/learn/check", f"{ROOT}/learn"]
 sys.path.append(f"{ROOT}/witness")
 # pylint: disable=wrong-import-position
 import check  # noqa: E402
@@ -119,7 +119,7 @@ class Check(unittest.TestCase):
             starter.write("02", starter.starter_of("02", 1), mine)
 
             def learn(*arguments):
-                return subprocess.run([f"{ROOT}/learn/check.py", *arguments], check=False, stdout=subprocess.PIPE,
+                return subprocess.run([f"{ROOT}/learn/check/check.py", *arguments], check=False, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True)
             first = learn("check", "02", mine)
             self.assertEqual(first.returncode, 1, first.stdout)
@@ -133,7 +133,7 @@ class Check(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(starter.starter_of("02", 2))
             self.assertRegex(learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +changed since$")
-            with subprocess.Popen([f"{ROOT}/learn/check.py", "watch", "02", mine], stdout=subprocess.PIPE,
+            with subprocess.Popen([f"{ROOT}/learn/check/check.py", "watch", "02", mine], stdout=subprocess.PIPE,
                                   text=True) as watch:
                 def until(wanted):
                     for line in watch.stdout:

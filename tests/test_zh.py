@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from samples import ROOT, main
 
-sys.path.append(os.path.join(ROOT, "learn"))
+sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "learn", "check")]
 import check_words  # pylint: disable=wrong-import-position
 import handout  # pylint: disable=wrong-import-position
 import words  # pylint: disable=wrong-import-position
@@ -298,11 +298,10 @@ class Words(unittest.TestCase):
         for key, text in english.items():
             self.check("learn/show/words.json", key, text, chinese[key])
 
-
     def test_hints(self):
         """The same parts in the same order, three degrees each, which name the same calls and fields."""
         english, chinese = ([[line for line in part.split("\n") if line and line[0] != "#"]
-                             for part in read(f"learn/{name}").split("\n== ")[1:]]
+                             for part in read(f"learn/check/{name}").split("\n== ")[1:]]
                             for name in ("hints.txt", "hints.zh.txt"))
         self.assertEqual([part[0] for part in english], [part[0] for part in chinese])
         self.assertGreater(len(english), 50)

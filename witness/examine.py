@@ -155,7 +155,7 @@ class Examiner(Spoiler):
                 if method == "sgl" and sent > -(-layout.block_num // (longest // 2)) * messages:
                     raise Wrong(f"sgl: {sent} messages on the wire for {layout.block_num} blocks, though "
                                 f"a list may have {longest} elements")
-            self.passed = True
+            self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
             said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
             raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}"
@@ -269,6 +269,7 @@ class Examiner(Spoiler):
             self.move(["server", "client"], method, self.draw())
 
     def part_verifies(self):
+        self.must_move()
         self.move([self.receiver], "sgl", self.draw(400), messages=3)  # or nothing would do, too
         for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit at an end", "source", "an end"),
                             ("two bytes that changed places", "source", "two"),
@@ -278,9 +279,13 @@ class Examiner(Spoiler):
                               if self.lab == "05" else (("a wrong bit in a gap", "gap", "a bit"),))):
             self.when(words, self.spoilt, *how)
 
-    def part_careful(self):
+    def must_move(self):
+        """Who moves nothing, does nothing wrong, either: that must not count."""
         if not self.passed:
             self.move(["server", "client"], "sgl", self.draw(), 1, {b"rd_atomic": 1})
+
+    def part_careful(self):
+        self.must_move()
         if self.careless:
             raise Wrong(self.careless[0])
         if os.path.exists(f"{MINE}/.sanitized"):

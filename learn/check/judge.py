@@ -6,7 +6,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "witness")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../../witness")]
 # pylint: disable=wrong-import-position
 import seen  # noqa: E402
 import witness  # noqa: E402

@@ -22,10 +22,13 @@ import sys
 import tempfile
 import time
 
-import starter
-from check_words import say
-from parts import LABS, LAST
-from words import language, padded
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(HERE))
+# pylint: disable=wrong-import-position
+import starter  # noqa: E402
+from check_words import say  # noqa: E402
+from parts import LABS, LAST  # noqa: E402
+from words import language, padded  # noqa: E402
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
@@ -141,7 +144,7 @@ def helpers():
         if not os.path.exists(out) or any(os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files):
             subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"], check=True, cwd=ROOT)
     sys.pycache_prefix = COMPILED
-    for part in ("learn", "witness"):
+    for part in ("learn/check", "witness"):
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
 
 
@@ -181,7 +184,7 @@ def judged(jobs):
         json.dump(jobs, file)
         file.flush()
         ran = subprocess.run(
-            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, f"{ROOT}/learn", COMPILED,
+            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, HERE, COMPILED,
              file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
                 "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
@@ -265,7 +268,7 @@ def check(lab, wanted=""):
 def hints():
     """By lab and part: three degrees. From hints.txt (hints.zh.txt): "== LAB PART", and three lines."""
     found, file = {}, "hints.zh.txt" if language() == "zh" else "hints.txt"
-    for piece in starter.read(f"{starter.HERE}/{file}").split("\n== ")[1:]:
+    for piece in starter.read(f"{HERE}/{file}").split("\n== ")[1:]:
         head, *lines = piece.strip().splitlines()
         lab, _, part = head.partition(" ")
         found[lab, part] = [line for line in lines if line and not line.startswith("#")]
