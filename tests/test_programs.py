@@ -7,10 +7,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 from samples import ROOT, WITH_BLOCKS, main
+
+sys.path.append(f"{ROOT}/learn")
+import starter  # noqa: E402  pylint: disable=wrong-import-position
 
 # Wrong programs: the part that they lose, a word of the reason, and edits (a pattern in the
 # reference's source and what stands there instead; every one has to change something).
@@ -184,7 +188,7 @@ class Programs(unittest.TestCase):
         file = glob.glob(f"{ROOT}/{lab}_*/*.c")[0]
         with open(file, encoding="utf-8") as f:
             source = f.read()
-        programs = {"right": source}
+        programs = {"right": source, "starter": starter.starter(source, starter.places()[lab])}
         if lab == "05":
             programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
             programs["greedy"] = GREEDY
@@ -205,7 +209,8 @@ class Programs(unittest.TestCase):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
         parts = {name: part for name, (part, _, _) in PLANTED[lab].items()}
         only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl", "greedy:sgl"]
-        only += [f"right:{part}" for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
+        only += [f"{name}:{part}" for name in ("right", "starter")
+                 for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
         ended = subprocess.run(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
             env={**os.environ, "ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
@@ -215,6 +220,7 @@ class Programs(unittest.TestCase):
         found = {part.partition("\n")[0]: part for part in ended.stdout.split("\n#### ")[1:]}
         self.assertIn("Score: 100/100", found["right"])
         self.assertNotIn("FAIL", found["right"])
+        self.assertIn("Score: 10/100", found["starter"])  # it builds
         for name, (part, reason, _) in PLANTED[lab].items():
             with self.subTest(program=name):
                 self.assertIn(f"== {part} == FAIL (0/", found[name])
