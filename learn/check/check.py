@@ -238,7 +238,7 @@ def report(lab, directory, each, rows):
         what = first["part"] if not 0 < first["todo"] < 99 else say("todo", number=first["todo"], what=first["part"])
         if unwritten_part and each["program"]:
             number, = unwritten_part
-            what = say("todo", number=number, what=each["unwritten"][number][:70])
+            what = say("todo", number=number, what=each["unwritten"][number].partition(";")[0])
         line += "; " + say("next", what=what)
     print(line, flush=True)
     return not first
