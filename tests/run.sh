@@ -206,10 +206,11 @@ part_more() { # what the samples from 08 on have of their own
 	done
 }
 part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
-part_starters() { TESTENV_CLOCK=virtual family starters python3 tests/test_starter.py; }
-part_break() { # make break, each step of the handout
-	family break python3 tests/test_break.py Asked Answers Driven Outcomes.test_one_host
+part_starters() {
+	family starters python3 tests/test_starter.py Places HalfWay.test_the_last_is_the_sample \
+		HalfWay.test_only_what_is_written_differs Release.test_no_line_of_a_solution_is_in_it
 }
+part_break() { family break python3 tests/test_break.py Asked Answers Driven; } # make break, answers.txt
 part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints; }
 part_grading() {
 	family collect python3 tests/test_collect.py
@@ -236,7 +237,8 @@ part_check() { # make check: all labs, all half-written programs, all wrong ones
 	family check python3 tests/test_check.py Check.test_samples_and_halves Check.test_mutants Check.test_blocks \
 		Check.test_commands
 }
-part_break_wire() { family break-wire python3 tests/test_break.py Outcomes.test_two_hosts_and_their_packets; }
+part_break_all() { family break-all python3 tests/test_break.py Outcomes; } # each step of the handout
+part_half_way() { TESTENV_CLOCK=virtual family half-way python3 tests/test_starter.py HalfWay Release; }
 part_crowd() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Crowd
 	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
@@ -268,7 +270,6 @@ part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
-	family break-6.12 newer python3 tests/test_break.py Outcomes.test_one_host
 	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
 		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
@@ -283,7 +284,7 @@ part_newest() { # Debian unstable's kernel
 
 # The longest first, and early what mostly waits.
 quick=(handout starters layouts pairs peers more break check_some sources units wire grading)
-rest=(programs check platforms faults bad_wire break_wire crowd asan newer newest python_peer large dead figures testenv kernels machines
+rest=(programs check platforms faults bad_wire break_all half_way crowd asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor show)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ -e learn/places.txt ] || quick=(layouts pairs peers more units wire)

@@ -45,6 +45,7 @@ def there(number):
 
 
 RUN = [number for number in STEPS if there(number)]
+PACKETS = {1, 7, 8, 14, 18, 28, 33, 38, 43} & set(RUN)  # refused, sent again, dropped: looked at on the wire, too
 
 
 def prepared(number):
@@ -62,7 +63,7 @@ def guest(hosts, path):
         print(number, f"{time.monotonic() - began:.1f} s", flush=True)
         return ran._asdict()
 
-    numbers = [n for n in RUN if hosts == 1 or breaking.head(STEPS[n]).get("hosts") != "1"]
+    numbers = RUN if hosts == 1 else sorted(PACKETS)
     groups = [list(group) for _, group in groupby(numbers, lambda n: STEPS[n].lab if STEPS[n].lab == "11" else n)]
     with ThreadPoolExecutor(4 if hosts == 1 else 1) as pool:
         ran = [one for group in pool.map(lambda group: [one(n) for n in group], groups) for one in group]
@@ -94,7 +95,7 @@ class Outcomes(unittest.TestCase):
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         written = os.path.join(WORK, f"answers{hosts}.txt")
-        self.assertGreaterEqual(len(found), len(RUN) - 3)
+        self.assertEqual(set(map(int, found)), set(RUN) if hosts == 1 else PACKETS)
         for number, ran in found.items():
             with self.subTest(step=number, hosts=hosts):
                 self.check_step(STEPS[int(number)], breaking.Run(**ran), written)
@@ -132,6 +133,7 @@ class Outcomes(unittest.TestCase):
         shown = subprocess.run([os.path.join(ROOT, "witness", "ladder.py"), found["7"]["pcap"]], text=True,
                                capture_output=True, check=True).stdout
         self.assertEqual(shown.count("RDMA WRITE Only"), 7, shown)  # the first time, and 6 times more
+        self.assertRegex(shown, r"-1  Acknowledge, AETH NAK \(PSN sequence error\)")
 
 
 class Asked(unittest.TestCase):
