@@ -184,11 +184,7 @@ part_units() {
 	family cheatsheet python3 tests/test_cheatsheet.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
 }
-part_pairs() {
-	TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs
-	TESTENV_CLOCK=virtual TESTS=tests/test_09.py family 09 pairs "$out/gcc" Pairs Liars
-	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc"
-}
+part_pairs() { TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
 part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; }
 part_peers() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
