@@ -44,6 +44,10 @@ def mutants():
 class Check(unittest.TestCase):
     longMessage = True
 
+    @classmethod
+    def setUpClass(cls):
+        subprocess.run(["make", "-s", "all"], cwd=ROOT, check=True)
+
     def compiled(self, scratch, name, lab, source):
         """A job for judge.py, of a program that is built as a sample is."""
         path = f"{scratch}/{name}"
