@@ -4,8 +4,8 @@
 
     release.py LAB...       05 06 07, or all
 
-In there these labs' samples are starters. What would give their solutions away is left out: places.txt,
-tests/mutants.txt, and the break-it patches of these labs, since a patch shows the lines around its change.
+In there these labs' samples are starters. What would give their solutions away is left out: what places.txt
+says of them, tests/mutants.txt, and their break-it patches, since a patch shows the lines around its change.
 make check runs a student's program against the sample: so learn/reference/PROCESSOR holds these, built,
 without symbols.
 """
@@ -29,6 +29,13 @@ def build(root, lab, scratch):
     shutil.copy(f"{scratch}/{program}", f"{place}/{lab}")
 
 
+def keep_places(path, labs):
+    """Those of the other labs: their starters can still be made."""
+    head, *parts = starter.read(path).split("\n== ")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n== ".join([head] + [part for part in parts if part[:2] not in labs]) + "\n")
+
+
 def release(labs):
     os.makedirs("results", exist_ok=True)
     listed = starter.places()
@@ -39,8 +46,8 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        for name in ("learn/places.txt", "tests/mutants.txt"):
-            os.remove(f"{root}/{name}")
+        os.remove(f"{root}/tests/mutants.txt")
+        keep_places(f"{root}/learn/places.txt", labs)
         for lab in labs:
             build(root, lab, os.path.join(tree, "built"))
             path, = glob.glob(f"{root}/{lab}_*/*.c")

@@ -27,7 +27,7 @@ def read(path):
 
 def places():
     """{lab: its places, in the order in which the program reaches them}, from places.txt. A place has
-    its number, and is a region of lines or a function. A release of the suite has no places.txt."""
+    its number, and is a region of lines or a function. A release of the suite has those of whole samples alone."""
     found, lab, place = {}, None, None
     path = os.path.join(HERE, "places.txt")
     for line in read(path).splitlines() if os.path.exists(path) else ():
@@ -165,8 +165,8 @@ def starter_of(lab, written=0):
     if lab in listed:
         return starter(text, listed[lab], written)
     if written or not unwritten(text):
-        sys.exit(f"starter: the sample of lab {lab} is yours here, and places.txt, which says what to leave "
-                 "out of it, is not")
+        sys.exit(f"starter: the starter of lab {lab} was its sample itself, and you have written in there; "
+                 "another one is in the archive that you were given")
     return text
 
 

@@ -283,7 +283,7 @@ quick=(handout starters layouts pairs peers more break check_some sources units 
 rest=(programs check platforms faults bad_wire break_all half_way crowd asan newer newest python_peer large dead figures testenv kernels machines
 	arm64 doctor show)
 # What make student-release packs, without git: the tests of the programs that are written.
-[ -e learn/places.txt ] || quick=(layouts pairs peers more units wire)
+[ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)
 case $tier in
 quick) parts=("${quick[@]}") ;;
 rest) parts=("${rest[@]}") ;;

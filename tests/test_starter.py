@@ -194,7 +194,8 @@ class Release(unittest.TestCase):
                 for file in files:
                     with open(os.path.join(directory, file), "rb") as content:
                         held[os.path.join(directory, file)[len(tree) + 1:]] = re.sub(rb"\s+", b"", content.read())
-            self.assertNotIn("learn/places.txt", held)
+            self.assertEqual([lab for lab in PLACES if f"=={lab}".encode() in held["learn/places.txt"]],
+                             [lab for lab in PLACES if lab not in self.labs(name)])
             self.assertFalse([path for path in held if path.startswith(".git/")])
             built = "".join(held[path].decode() for path in held
                             if re.match(r"(\d\d_\w+|common|blocks)/.*\.[ch]$", path))
@@ -215,6 +216,10 @@ class Release(unittest.TestCase):
                                stdout=subprocess.DEVNULL)
                 self.assertEqual(starter.read(f"{tree}/my{lab}/{os.path.basename(path)}"), starter.starter_of(lab))
                 shutil.rmtree(f"{tree}/my{lab}")
+            for lab in set(PLACES) - set(self.labs(name)):  # of a sample that is whole there
+                subprocess.run(["make", "-s", "starter", f"LAB={lab}", f"DIR=own{lab}"], cwd=tree, check=True,
+                               stdout=subprocess.DEVNULL)
+                shutil.rmtree(f"{tree}/own{lab}")
             made = subprocess.run(["make", "-s", "CFLAGS=-O0 -Werror"], cwd=tree, capture_output=True, text=True,
                                   check=False)
             self.assertEqual((made.returncode, made.stderr), (0, ""))

@@ -249,6 +249,8 @@ def check(lab, wanted=""):
     if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
     directory = place(lab, wanted)
+    if directory == sample(lab):
+        print(say("sample itself", lab=lab, directory=os.path.relpath(directory, ROOT)))
     before = digest(directory)
     program, odd = build(directory, lab)
     each = job(lab, text(directory), program, odd, sanitized(directory) if lab in BLOCKS and program else "")
