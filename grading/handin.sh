@@ -125,7 +125,9 @@ mkdir "$pack/program"
 (cd "$dir" && find . -type f \( -name '*.[ch]' -o -name Makefile \) -exec cp --parents -t "$pack/program" {} +)
 sums=$(cd "$pack" && find . -type f -printf '%P\0' | xargs -0 sha256sum)
 echo "$sums" >"$pack/MANIFEST" && python3 -m zipfile -c "${file%.txt}.zip" "$pack/".
+odd=$(RESULTS=/dev/null grading/grade.py "$pack" | grep -A2 ' == FAIL')
 rm -rf "$pack"
 echo "$file: $(tail -n 1 "$file" | sed 's/=== end //'); with $dir in ${file%.txt}.zip, which is what you hand in" >&2
 [ -z "$answers" ] || learn/answers.py "$answers" >&2
+[ -z "$odd" ] || printf '%s\n' "what make grade will say of it:" "$odd" >&2
 [ $status -eq 0 ] && [ -z "$interrupted" ]

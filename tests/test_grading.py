@@ -53,6 +53,7 @@ class Grading(unittest.TestCase):
         """make handin passed, said how it went, and its file has the answers."""
         self.assertEqual(folder["make"].returncode, 0, folder["make"])
         self.assertIn("07_gssr: passed", folder["make"].stderr)
+        self.assertNotIn("what make grade will say", folder["make"].stderr)
         self.assertIn("交叉点", folder["good"][TEMPLATE])
 
     def test_failed_handin(self):
@@ -64,6 +65,7 @@ class Grading(unittest.TestCase):
         os.remove(f"{ROOT}/handin-x-1.txt")
         os.remove(f"{ROOT}/handin-x-1.zip")
         self.assertEqual(ended.returncode, 1, ended)
+        self.assertRegex(ended.stderr, "(?s)what make grade will say of it:\n== complete == FAIL")
         self.assertRegex(text, "HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed")
         write(f"{self.dir}/handin-x-1.txt", text)
         self.assertIn("Score: 10/100", self.grade())  # nobody else's
