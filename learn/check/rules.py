@@ -72,8 +72,9 @@ def region(number=0, length=None, **access):
     return demand
 
 
-def queue_pair(kind=2, srq=None, inline=None, signals_all=False):
-    """srq: the role whose queue pairs have a shared receive queue. inline(run): bytes, on the client."""
+def queue_pair(kind=2, srq=None, inline=None, selective=False):
+    """srq: the role whose queue pairs have a shared receive queue. inline(run): bytes, on the client. selective: only
+    what asks for a completion makes one."""
     def demand(run, role):
         pairs = run.of(role, "qp")
         if not pairs:
@@ -81,7 +82,7 @@ def queue_pair(kind=2, srq=None, inline=None, signals_all=False):
         for f in pairs:
             if f["type"] != kind:
                 return say("qp type", role=role, found=TYPES.get(f["type"], f["type"]), right=TYPES[kind])
-            if not f["all"] and not signals_all:
+            if selective and not f["all"]:
                 return say("all signalled", role=role)
             if srq == role and not f["srq"]:
                 return say("with srq", role=role)
@@ -133,10 +134,8 @@ def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
 
 # ---- what is posted, and what goes over the wire ----
 
-def sge_right(run, role, what, sge, length=None):
+def sge_right(run, role, what, sge):
     addr, size, lkey = sge
-    if length is not None and size != length:
-        return say("sge length", role=role, what=what, found=size, right=length)
     for r, key in run.keys(role):
         if r.iova <= addr and addr + size <= r.iova + r.length:
             return None if lkey == key else say("sge lkey", role=role, what=what, found=lkey, right=key)
@@ -194,10 +193,10 @@ def requests_seen(run, role):
     back = [f for f in run.any("request") if f["opcode"] == 2 and not f["access"]]  # IBV_WR_SEND, read here
     if len(run.messages(role)) < 3:
         return None
-    if not any(f["flags"] & 1 for f in back):
-        return say("flags", number=1, role=role, name=FLAGS[1])
     if len(back) > len(run.messages(role)) // 3:
         return say("flags", number=2, role=role, name=FLAGS[8])
+    if not back or not all(f["flags"] & 1 for f in back):  # of each chain
+        return say("flags", number=1, role=role, name=FLAGS[1])
     found, right = len(run.completions(role)), len(run.messages(role)) // 3
     return say("completions", role=role, found=found, right=right) if found != right else None
 
@@ -206,9 +205,12 @@ def sge_of_requests(role, length, step="done"):
     def demand(run, r):
         if role != r:
             return None
-        _, found = run.queue(role, step, "send")
-        return next(filter(None, (sge_right(run, role, "request", sge, length(run))
-                                  for request in found for sge in request.sges)), None)
+        for request in run.queue(role, step, "send")[1]:
+            wrong = next(filter(None, (sge_right(run, role, "request", sge) for sge in request.sges)), None)
+            total = sum(sge[1] for sge in request.sges)
+            if wrong or total != length(run):
+                return wrong or say("sge length", role=role, what="request", found=total, right=length(run))
+        return None
     return demand
 
 

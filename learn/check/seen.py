@@ -14,7 +14,7 @@ from witness import read
 
 # Beside witness.py's: struct ib_qp_init_attr and ib_cq_init_attr (rdma/ib_verbs.h), the fields of
 # ib_uverbs_modify_qp and ib_uverbs_wc (rdma/ib_user_verbs.h), rxe_send_wqe (rdma/rdma_user_rxe.h), and a
-# packet's first 40 bytes (IBTA 9.2 to 9.3).
+# packet's first 40 bytes (IBTA specification, its transport headers).
 PROBES = """p:pd rxe_alloc_pd
 p:cq rxe_create_cq cqe=+0($arg2):u32 channel=+32($arg1):x64
 p:srq rxe_create_srq
