@@ -12,15 +12,15 @@ import os
 import re
 import sys
 import tempfile
-import unicodedata
 from collections import namedtuple
 
 import collect
 import expected
 import figures
 import formats
-import handin
+import handin  # which finds learn/, too
 import program
+from words import padded
 
 PROGRAM_PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")  # grade-program's
 Rubric = namedtuple("Rubric", "points needs sizes total shares")  # the first two: by part
@@ -152,11 +152,6 @@ def table(hs, rubric, roster, answers):
     for student in sorted(set(roster) - {h.student for h in hs}):
         yield {"file": "", "student": student, "name": roster[student], "score": 0, "of": rubric.total, "counts": "yes",
                "total": 0, "first_reason": "nothing was handed in"}
-
-
-def padded(text, width):
-    """A Chinese character takes two columns of a terminal."""
-    return text + " " * (width - len(text) - sum(unicodedata.east_asian_width(c) in "WF" for c in text))
 
 
 def write_tables(path, rows):

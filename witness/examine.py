@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections import namedtuple
+from contextlib import suppress
 
 import pairing
 import witness
@@ -111,7 +112,7 @@ class Examiner(Spoiler):
     def move(self, students, method, layout, messages=1, limits=None, device="", slow=False):
         """limits: what each is told that the other has. slow: its peer does nothing for a while."""
         before, after, threads = ({role: [] for role in students} for _ in range(3))
-        limits, not_ready = limits or {}, self.not_ready()
+        limits, not_ready, rings = limits or {}, self.not_ready(), []
 
         def on(step, pair):
             for name, most in limits.items() if step.endswith("line") else ():
@@ -126,6 +127,9 @@ class Examiner(Spoiler):
                     after[role] = []
                 (before if step == "prepared" else after)[role].append(Memory(pair.sides[role].members()))
                 threads[role] += pair.sides[role].members("threads")
+                if role == "client" and step in ("moved", "done"):
+                    with suppress(OSError):
+                        rings.append([ring for pid in pair.sides[role].members() for ring in witness.rings(pid)])
                 if step == "prepared" and slow:
                     peer = pair.sides[OTHER[role]].process
                     peer.send_signal(signal.SIGSTOP)
@@ -148,6 +152,7 @@ class Examiner(Spoiler):
                            [r for r in seen.regions if r.thread in threads[role]])
                 self.tidy(role, seen, threads[role], pair, limits.get(b"rd_atomic", 16))
             if "client" in students:
+                self.awaits(seen, threads["client"], rings)
                 sent = sum(seen.sent[thread] for thread in set(threads["client"]))
                 longest = min(int(device.split(":")[-1]) if device else MAX_SGE,
                               limits.get(b"max_sge", MAX_SGE) if self.lab == "07" else MAX_SGE)
@@ -190,6 +195,20 @@ class Examiner(Spoiler):
         if pair.sides[role].left_running:
             left.append("a process")
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
+
+    def awaits(self, seen, threads, rings):
+        """When the client says that a message is moved, its requests have completed, and it was told so."""
+        made = [queue for thread, *queue in seen.queues if thread in threads]
+        for found in (found for found in rings if len(found) == len(made)):  # or it has others than these
+            queues = [(kind, asked, waiting, elements) for (kind, asked), (_, waiting, elements) in zip(made, found)]
+            if any(any(each) for kind, _, _, elements in queues for each in elements if kind == "receive"):
+                continue  # its peer may have told it by a message
+            for kind, asked, waiting, elements in queues:
+                if kind == "completion" and waiting:
+                    self.careless.append("the client goes on before it has polled its requests' completions")
+                last = elements[waiting - 1]  # struct rxe_send_wqe (rdma/rdma_user_rxe.h): its flags
+                if kind == "send" and any(last) and (waiting or asked and not int.from_bytes(last[16:20], "little") & 2):
+                    self.careless.append("the client goes on before its last request has completed")
 
     def place_of(self, line, regions):
         """Where the memory lies that a side's line names, as thread and address: the NIC may know

@@ -40,6 +40,11 @@ NAKS = ("PSN sequence error", "invalid request", "remote access error", "remote 
 ANSWERS = range(13, 19)  # they repeat the PSN of what they answer
 
 
+def relative(psn, first):
+    """PSNs have 24 bits: what lies behind the first one is negative."""
+    return (psn - first + (1 << 23)) % (1 << 24) - (1 << 23)
+
+
 class Packet:
     """src, time, name, answer (to the other's request), psn (relative), payload (bytes), data,
     value (of the header fields) and carries (the same in words)."""
@@ -59,8 +64,7 @@ class Packet:
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
         requester = value["ip.dst"] if self.answer else self.src, opcode == 100
-        half = 1 << 23  # PSNs have 24 bits: what lies behind the first one is negative
-        self.psn = (psn - first_psns.setdefault(requester, psn) + half) % (2 * half) - half
+        self.psn = relative(psn, first_psns.setdefault(requester, psn))
         self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
                       for name, text in value.items() if "eth." in name or "immdt" in name
                       if text}

@@ -3,6 +3,7 @@
 memory is read by root while it waits at a barrier. Only in the VM."""
 import os
 import re
+import struct
 import subprocess
 from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
@@ -15,7 +16,8 @@ TRACE = "/sys/kernel/tracing"
 PROBES = """p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
 p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
 r:registered rxe_reg_user_mr mr=$retval:x64
-p:create_qp rxe_create_qp qp=$arg1:x64
+p:create_cq rxe_create_cq
+p:create_qp rxe_create_qp qp=$arg1:x64 asked=+72($arg2):u32
 p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 asks=+101($arg2):u8 answers=+102($arg2):u8
 p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
 p:free_mr rxe_dereg_mr mr=$arg1:x64
@@ -27,6 +29,7 @@ p:closing uverbs_destroy_ufile_hw
 r:closed uverbs_destroy_ufile_hw
 """
 EVENT = re.compile(r"-(\d+) +\[\d+\] \S+ +[\d.]+: (\w+): \(.*?\)(.*)")
+DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
 FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
@@ -34,8 +37,9 @@ FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
 Region = namedtuple("Region", "addr length iova access thread")
 Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
 # sent: messages by thread. Pairs of a thread and, left: what it did not give back; of its QP rights, and
-# asks and answers: READs and atomics of its own at a time, and of its peer's.
-Seen = namedtuple("Seen", "regions copies sent left rights asks answers")
+# asks and answers: READs and atomics of its own at a time, and of its peer's; queues: kind, and of a send queue
+# whether only those requests are signalled that ask for it.
+Seen = namedtuple("Seen", "regions copies sent left rights asks answers queues")
 MASKS = {"access": 1 << 3, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
 
 
@@ -89,7 +93,7 @@ class Nic:
         used = {f["mr"] for _, kind, f in events if kind == "copy"}
         known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
         inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
-        seen = Seen([], [], Counter(), [], [], [], [])
+        seen = Seen([], [], Counter(), [], [], [], [], [])
         now, asked, creator, packets, closing = {}, {}, {}, set(), set()
         for thread, kind, f in events:
             if kind == "register":
@@ -102,6 +106,9 @@ class Nic:
                                         f["len"], f["dir"] == 0))
             elif kind == "create_qp":
                 creator[f["qp"]] = thread
+                seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
+            elif kind == "create_cq":
+                seen.queues.append((thread, "completion", 0))
             elif kind == "modify_qp":
                 for name, found in (("access", seen.rights), ("asks", seen.asks), ("answers", seen.answers)):
                     found += [(thread, f[name])] if f["mask"] & MASKS[name] else []
@@ -140,7 +147,7 @@ class Memory:
                     extent, rights, _, _, inode, *name = line.split()
                     start, end = (int(x, 16) for x in extent.split("-"))
                     data = rights[:2] == "rw" or rights[0] == "r" and inode == "0"
-                    if data and name != ["/dev/infiniband/uverbs0"] and end - start <= room:
+                    if data and not (name and name[0].endswith(DEVICE)) and end - start <= room:
                         room -= end - start
                         with suppress(OSError):
                             self.pieces.append((pid, start, os.pread(memory.fileno(), end - start, start)))
@@ -188,6 +195,26 @@ def difference(layout, right, held):
     where = f"byte {byte} of block {block}" if byte < layout.block_size else \
         f"byte {byte - layout.block_size} of the gap behind block {block}"
     return f"{where} is 0x{held[i]:02x}, not 0x{right[i]:02x}"
+
+
+def rings(pid):
+    """The contents of a process's queues, in the order in which they were made: size of an element, how
+    many are posted and not yet taken, all elements, these first."""
+    found = []
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in read(f"/proc/{pid}/maps").splitlines():
+            extent, _, offset, _, _, *name = line.split()
+            if name and name[0].endswith(DEVICE):
+                start, end = (int(x, 16) for x in extent.split("-"))
+                found.append((int(offset, 16), os.pread(memory.fileno(), end - start, start)))
+    out = []
+    for _, data in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
+        size = 1 << min(16, struct.unpack_from("I", data)[0])
+        mask = min(len(data) // size, struct.unpack_from("I", data, 4)[0])
+        made, taken = struct.unpack_from("I", data, 128)[0], struct.unpack_from("I", data, 256)[0]
+        places = [384 + (taken + i & mask) * size for i in range(mask + 1)]
+        out.append((size, made - taken & mask, [data[at:at + size] for at in places]))
+    return out
 
 
 def poke(thread, addr, change):

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import witness
 from pairing import OTHER, Pair, Side
-from witness import read
 
 # Beside witness.py's: struct ib_qp_init_attr and ib_cq_init_attr (rdma/ib_verbs.h), the fields of
 # ib_uverbs_modify_qp and ib_uverbs_wc (rdma/ib_user_verbs.h), rxe_send_wqe (rdma/rdma_user_rxe.h), and a
@@ -51,25 +50,6 @@ def packet(f):
                   int.from_bytes(raw[immediate:immediate + 4], "big"), struct.unpack(">Q", raw[24:32])[0],
                   struct.unpack(">Q", raw[32:40])[0], int.from_bytes(raw[12:16], "big"), raw[12],
                   int.from_bytes(raw[12:16], "big"), f["size"])
-
-
-def rings(pid):
-    """The contents of a process's queues, in the order in which they were made: size of an element, how
-    many are posted and not yet taken, all elements."""
-    found = []
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in read(f"/proc/{pid}/maps").splitlines():
-            extent, _, offset, _, _, *name = line.split()
-            if name == ["/dev/infiniband/uverbs0"]:
-                start, end = (int(x, 16) for x in extent.split("-"))
-                found.append((int(offset, 16), os.pread(memory.fileno(), end - start, start)))
-    out = []
-    for _, data in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h)
-        size, mask = 1 << struct.unpack_from("I", data)[0], struct.unpack_from("I", data, 4)[0]
-        made, taken = struct.unpack_from("I", data, 128)[0], struct.unpack_from("I", data, 256)[0]
-        out.append((size, made - taken & mask, [data[384 + i * size:384 + (i + 1) * size]
-                                                for i in range(mask + 1)]))
-    return out
 
 
 def sges(element, at, number, most=32):
@@ -160,7 +140,7 @@ class Run:
                 pair.said[OTHER[self.harmed]] = b"verdict PASS"
         for role, queues in self.queues.items() if step in ("ready", "done", "verdict") else ():
             with suppress(OSError, struct.error):
-                queues.append((step, rings(pair.sides[role].process.pid)))
+                queues.append((step, witness.rings(pair.sides[role].process.pid)))
         return self.harm.action(step, self, self.harmed) if self.harm and self.harm.action else None
 
     def pid(self, role):

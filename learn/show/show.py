@@ -18,7 +18,7 @@ from contextlib import suppress
 LEARN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(LEARN)
 sys.path[:0] = [f"{ROOT}/witness", LEARN]
-from ladder import ANSWERS, OPCODES, packets  # noqa: E402
+from ladder import ANSWERS, OPCODES, packets, relative  # noqa: E402
 from witness import merged  # noqa: E402
 from words import language  # noqa: E402
 
@@ -187,8 +187,8 @@ class Run:
             known = captured[side, opcode, bth[9:12]]
             requester = OTHER[side] if opcode in ANSWERS else side
             name, _ = OPCODES.get(opcode) or OPCODES.get(opcode % 32) or (f"opcode {opcode}", 0)
-            packet = {"s": side, "name": name, "psn": (psn - first.setdefault((requester, opcode == 100), psn))
-                      % (1 << 24), "bytes": None, "carries": "", "captured": bool(known)}
+            packet = {"s": side, "name": name, "psn": relative(psn, first.setdefault((requester, opcode == 100), psn)),
+                      "bytes": None, "carries": "", "captured": bool(known)}
             if known:
                 p = known.pop(0)
                 packet |= {"name": p.name, "psn": p.psn, "bytes": p.payload, "carries": p.carries}
