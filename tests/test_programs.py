@@ -57,6 +57,10 @@ BOTH = {  # 05 and 06
         (r"s->wr\[first \+ piece - 1\]\.(send_flags|wr_id)", r"s->wr[first + (piece > 1 ? piece - 2 : 0)].\1")]),
     "completions-not-polled": ("careful", "goes on before it has polled", [
         (r"(s->wr\[i\])(\.next = &s->wr)", r"\1.send_flags = IBV_SEND_SIGNALED, \1.wr_id = s->posted + piece, \1\2")]),
+    "moves-one-message": ("itself", "measuring: sgl: [0-9]* packets were sent for 40 messages", [
+        (r"i < count", "i < 1")]),
+    "one-at-a-time": ("itself", "measuring: it does not go on to the end\\n     the (client|server) says", [
+        (r"(uint64_t last_of\[MAX_DEPTH\] = \{0\};[^\n]*\n)", r'\1    if (depth > 1) die(0, "one at a time");\n')]),
     "queue-pair-left": ("careful", "without giving back", [
         (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
 }
@@ -99,7 +103,8 @@ PLANTED = {
     "06": {
         **{name: BOTH[name] for name in (
             "beyond-max-sge", "stride-off-by-one", "one-request-a-block", "each-as-list",
-            "copy-as-list", "copies-what-fits-a-list", "queue-overflows", "digest-of-gaps")}, **EVERY,
+            "copy-as-list", "copies-what-fits-a-list", "queue-overflows", "digest-of-gaps", "last-request-not-awaited",
+            "moves-one-message")}, **EVERY,
         "unpacks": ("sgl", "is no block", [
             (TRANSFER, r"if (method == METHOD_SGL) method = METHOD_COPY; \1")]),
         "verifies-nothing": ("verifies", "says status=PASS", [

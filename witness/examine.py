@@ -20,7 +20,7 @@ from contextlib import suppress
 
 import pairing
 import witness
-from measuring import Stopwatch
+from measuring import METHODS, SENT, Stopwatch
 from pairing import OPEN, OTHER, Pair, Side
 from spoiling import Spoiler
 from witness import Memory, Wrong, difference, merged, span, with_message
@@ -287,6 +287,28 @@ class Examiner(Spoiler):
     def part_itself(self):
         for method in ("sgl", "copy", "each"):
             self.move(["server", "client"], method, self.draw())
+        self.when("measuring", self.measures)
+
+    def measures(self):
+        """Against itself, by three methods: eight messages one after another, and 32 with more than one under way
+        (blocks/measure.h). Then it is ended."""
+        went, self.tried = [], ["--bench", "--iters=1", "--sizes=64K"]
+
+        def on(step, _):
+            went.extend([int(witness.read(SENT))] if step == "go" else [])
+            return "cut" if len(went) == len(METHODS) + 7 else None  # behind one of each for all methods
+
+        with self.nic.unwatched():
+            pair = Pair(on, 60)
+            pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", "--timeout=5", *more], self.user),
+                     lambda more: Side("client", [f"{MINE}/{self.program}", "--timeout=5", *self.tried, *more], self.user))
+        if len(went) < len(METHODS) + 7:
+            words = [f"the {role} says: {line}" for role, side in pair.sides.items() for line in side.said(1)[:1]]
+            raise Wrong("\n".join(["it does not go on to the end", *words]))
+        for i, method in enumerate(METHODS[:3]):
+            at = len(METHODS) + 2 * i
+            if went[at + 2] - went[at] < 40 * 64:
+                raise Wrong(f"{method}: {went[at + 2] - went[at]} packets were sent for 40 messages of 64 KiB")
 
     def part_verifies(self):
         self.must_move()

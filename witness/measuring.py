@@ -9,6 +9,7 @@ METHODS = ("sgl", "copy", "each", "auto", "contig")
 VERIFY, MOVE = ["go", "verify"] * len(METHODS), ["go"] * (2 * len(METHODS))
 POINT = [*VERIFY, *MOVE, *MOVE, "measured"]  # round 0 and 1; behind it the next one's, or once more VERIFY
 MTU = 1024  # of rxe0
+SENT = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
 # Seconds that a barrier takes, with what the client does there: before a message at a time is measured, and
 # before many at a time. And what else is not measured, as a factor. Found with the reference.
 BARRIER, BESIDE = (1.3e-3, 2.3e-3), 1.01
@@ -23,8 +24,7 @@ class Stopwatch:
     def step(self, step, _):
         if step not in POINT:
             return None
-        self.marks.append((step, time.monotonic(), int(read(
-            "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"))))
+        self.marks.append((step, time.monotonic(), int(read(SENT))))
         if step == "measured":
             block_size, length = self.points.pop(0)
             if [mark[0] for mark in self.marks[-len(POINT):]] == POINT:
