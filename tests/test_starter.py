@@ -234,7 +234,7 @@ class Release(unittest.TestCase):
         refused = subprocess.run(["make", "-s", "starter", "LAB=04", "DIR=another"], cwd=tree, capture_output=True,
                                  text=True, check=False)
         self.assertEqual((refused.returncode, os.path.exists(f"{tree}/another")), (2, False))
-        self.assertIn("the sample of lab 04 is yours here", refused.stderr)
+        self.assertIn("the starter of lab 04 was its sample itself", refused.stderr)
         subprocess.run(["make", "-s", "all"], cwd=tree, check=True)
         for own in ("my05", "my06"):
             subprocess.run(["make", "-s", "-C", own], cwd=tree, check=True)
