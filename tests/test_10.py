@@ -258,8 +258,10 @@ class Crowd(SrqTest):
                                str(100 * k), "--timeout", "300") for k in range(64)]
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
+        regions = []
         for k in sorted(doomed):
             time.sleep(dice.random())
+            regions = objects("mr", server) or regions  # the server registers it when the first client has come
             clients[k].kill()
         for k, client in enumerate(clients):
             client = end(client)
@@ -268,7 +270,9 @@ class Crowd(SrqTest):
             else:
                 self.served(client, 100 * k, 16)
         self.lost(server, *[None] * 10)
-        print(f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served", flush=True)
+        held = 64 * BURST * SIZE if self.mode else RECEIVES * SIZE
+        self.assertEqual([region["mrlen"] for region in regions], [held])
+        print(f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served; {held} bytes registered", flush=True)
 
 
 class OwnPairs(Pairs):
