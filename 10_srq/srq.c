@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
     struct ibv_mr *mr = ibv_reg_mr(pd, memory, slots * SIZE, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
     if (!mr) die(errno, "ibv_reg_mr of %zu bytes", slots * SIZE);
 
-    /* 4. A queue pair for each client. With an SRQ it has no receive queue of its own. */
+    /* 4. A QP for each client. With an SRQ it has no receive queue, and max_recv_wr is ignored. */
     for (; c < all + count; c++) {
         if (c > all) rendezvous_open(&c->rv, &opt, &c->at);
         struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .srq = srq};
