@@ -21,8 +21,7 @@ bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *out) {
 /* Stores a value. Returns NULL, or what is wrong with it. */
 static const char *store(const struct option_row *row, const char *value) {
     static char wrong[100];
-    if (row->text) *row->text = value;
-    if (row->text) return value[0] ? NULL : "its value is empty";
+    if (row->text) return (*row->text = value)[0] ? NULL : "its value is empty";
     if (parse_number(value, row->min, row->max, row->number)) return NULL;
     snprintf(wrong, sizeof(wrong), "not a number from %ju to %ju", row->min, row->max);
     return wrong;
@@ -31,14 +30,14 @@ static const char *store(const struct option_row *row, const char *value) {
 static void print_help(const char *program, const struct option_row **rows) {
     printf("%s [options]: start the server (before the client)\n", program);
     printf("%s [options] HOST: start the client; HOST is the server\n\n", program);
-    for (; *rows; rows++) {
-        const struct option_row *row = *rows;
+    for (const struct option_row *row; (row = *rows); rows++) {
         int used = row->letter ? printf("  -%c, ", row->letter) : printf("      ");
         used += printf("--%s", row->name) + (row->value ? printf("=%s", row->value) : 0);
         printf("%*s%s", used < 28 ? 28 - used : 1, "", row->help);
         if (row->value && row->number && *row->number >= row->min && *row->number <= row->max)
             printf(" (default %ju)", *row->number);
         puts(row->letter == 'h' ? "\n\nonly for the client:" : ""); /* -h is the last common one */
+        if (rows[1] && rows[1]->server > row->server) puts("\nonly for the server:");
     }
     printf("\nexit status: 0 passed, 1 failed, 2 wrong usage, 77 no RDMA device\n");
     exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -63,11 +62,10 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     const struct option_row *rows[MAX_ROWS + 1] = {NULL}, *tables[] = {common, own};
     struct option longs[MAX_ROWS + 1] = {{0}};
     char shorts[2 * MAX_ROWS + 2] = ":", *end = shorts + 1;
-    const char *wrong = NULL, *word = "", *of_client = NULL;
+    const char *wrong = NULL, *word = "", *only[2] = {NULL}; /* for clients; for servers */
     int n = 0;
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
-    opt->gid_idx = GID_CHOOSE;
-    opt->tcp_port = 18515;
+    opt->gid_idx = GID_CHOOSE, opt->tcp_port = 18515;
     for (int t = 0; t < 2; t++)
         for (const struct option_row *row = tables[t]; row->name; rows[n++] = row++) {
             longs[n] = (struct option){row->name, row->value != NULL, NULL, 256 + n};
@@ -79,15 +77,16 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
         wrong = i < n ? store(rows[i], optarg ? optarg : "1")
                       : "no such option, or its value is missing or one too many";
         word = argv[optind - 1];
-        if (i < n && i >= (int)(sizeof(common) / sizeof(common[0])) - 1) of_client = rows[i]->name;
+        if (i < n && i >= (int)(sizeof(common) / sizeof(common[0])) - 1)
+            only[rows[i]->server] = rows[i]->name;
         if (help) print_help(argv[0], rows);
     }
     while (wrong && getopt_long(argc, argv, shorts, longs, NULL) != -1) continue;
     opt->host = argv[optind];
     if (!wrong && opt->host && (argv[optind + 1] || !opt->host[0]))
         wrong = "one HOST is needed", word = argv[argc - 1];
-    if (!wrong && of_client && !opt->host)
-        wrong = "only for the client: start the server without it", word = of_client;
+    if (!wrong && (word = only[opt->host != NULL]))
+        wrong = opt->host ? "for servers only" : "only for the client: start the server without it";
     if (!wrong && (opt->mtu & (opt->mtu - 1))) wrong = "256, 512, 1024, 2048 or 4096", word = "mtu";
     report_as(opt->sample, opt->host ? "client" : "server");
     if (wrong) stop(EXIT_USAGE, 0, "%s: %s", word, wrong);

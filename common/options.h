@@ -16,6 +16,7 @@ struct option_row {
     const char *name, *value, *help; /* value NULL: it takes none, and stores 1 */
     const char **text;               /* where to store a text (never empty), or NULL */
     uint64_t *number, min, max;      /* where to store a number, and its range */
+    bool server;                     /* a sample's option for servers only, not for clients only */
 };
 #define NUMBER(to, lo, hi) .number = &(to), .min = (lo), .max = (hi)
 
@@ -35,7 +36,7 @@ struct options {
 };
 
 /* Parses the command line into opt and the variables that rows point to; these hold the defaults.
- * rows: the sample's options, for clients only; an empty row ends them. May exit (0 or 2). */
+ * rows: the sample's options, the servers' last; an empty row ends them. May exit (0 or 2). */
 void parse_options(struct options *opt, const struct option_row *rows, int argc, char **argv);
 
 /* Digits with an optional suffix K (1024) or M (1024 K), from min to max; else returns false. */

@@ -195,7 +195,7 @@ part_more() { # what the samples from 08 on have of their own
 	for number in 08 09 10 11 12 13; do
 		case $number in # the others take long, or two hosts: part crowd
 		09) names=(Pairs Liars) ;;
-		10) names=(Pairs Dying Refused) ;;
+		10) names=(Pairs OwnPairs Dying OwnDying Refused) ;;
 		*) names=() ;;
 		esac
 		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc" "${names[@]}"
@@ -236,7 +236,7 @@ part_check() { # make check: all labs, all half-written programs, all wrong ones
 part_break_all() { family break-all python3 tests/test_break.py Outcomes; } # each step of the handout
 part_half_way() { TESTENV_CLOCK=virtual family half-way python3 tests/test_starter.py HalfWay Release; }
 part_crowd() {
-	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Crowd
+	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Crowd OwnCrowd
 	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
 }
 part_bad_wire() {

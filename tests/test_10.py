@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""10_srq: many clients at one server; some die, hang or lie, and the others do not notice."""
+"""10_srq: many clients at one server; some die, hang or lie, and the others do not notice. Both with the
+shared receive queue and, in the classes Own..., with a receive queue for each client."""
 import glob
+import json
+import os
 import random
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
-from pairs import PairTest, fnv1a, pattern, ports
-from samples import end, main, run, start, wait_for_listener
+from pairs import IN_VM, PairTest, fnv1a, pattern, ports
+from samples import ROOT, end, main, run, start, wait_for_listener
+
+sys.path.insert(0, os.path.join(ROOT, "witness"))
+from witness import Nic, TRACE, write  # noqa: E402
 
 SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128
 WORK = "size=1024,iters=5,seed=1,timeout=10,clients={}"
@@ -27,6 +35,13 @@ def rnr_naks():
     return total
 
 
+def objects(kind, server):
+    """What the kernel holds for this server: "qp", "srq", "mr"."""
+    listed = subprocess.run(["rdma", "-d", "-j", "resource", "show", kind], capture_output=True, text=True,
+                            check=True).stdout
+    return [each for each in json.loads(listed or "[]") if each.get("pid") == server.pid]
+
+
 def memory(side):
     line = re.search(r"(?m)^MEMORY srq=(\d+) own=(\d+) refills=(\d+)$", side.out)
     assert line, side
@@ -34,9 +49,14 @@ def memory(side):
 
 
 class SrqTest(PairTest):
+    mode = ()  # options of each server
+
+    def passes(self, sample, *client_args, server_args=(), data=None):
+        return super().passes(sample, *client_args, server_args=[*self.mode, *server_args], data=data)
+
     def begin(self, *args):
         port = str(next(ports))
-        server = start(SAMPLE, "-p", port, *args)
+        server = start(SAMPLE, "-p", port, *self.mode, *args)
         wait_for_listener(port, server)
         return port, server
 
@@ -98,7 +118,7 @@ class SrqTest(PairTest):
 class Pairs(SrqTest):
     def test_default(self):
         server, client = self.passes(SAMPLE, data=messages(1, 80))
-        self.assertEqual(memory(server), (RECEIVES * SIZE, BURST * SIZE, 1))
+        self.assertEqual(memory(server), (RECEIVES * SIZE, BURST * SIZE, 0 if self.mode else 1))
         self.assertEqual(memory(client)[2], 0)
 
     def test_iters_and_seeds(self):
@@ -107,14 +127,37 @@ class Pairs(SrqTest):
                 server, _ = self.passes(SAMPLE, "-n", str(iters), "--seed", str(seed),
                                         data=messages(seed, iters))
                 # Each time more than half of the receives are used up.
-                self.assertLessEqual(memory(server)[2], iters // (RECEIVES // 2))
-                self.assertGreaterEqual(memory(server)[2], iters // RECEIVES)
+                most, least = (0, 0) if self.mode else (iters // (RECEIVES // 2), iters // RECEIVES)
+                self.assertLessEqual(memory(server)[2], most)
+                self.assertGreaterEqual(memory(server)[2], least)
 
     def test_a_small_path_mtu(self):
         self.passes(SAMPLE, "-m", "256", data=messages(1, 80))
 
     def test_three_clients_with_other_work_each(self):
         self.assertEqual(self.several([(100, 1), (33, 2), (8, 3)])[1], 3 * BURST * SIZE)
+
+    def test_what_the_kernel_holds(self):
+        """Neither MEMORY's numbers nor the SRQ are only what the server says."""
+        if IN_VM:
+            nic = Nic("p:made rxe_create_qp srq=+32($arg2):x64 receives=+52($arg2):u32\n")
+            self.addCleanup(write, f"{TRACE}/events/kprobes/enable", "0")
+            nic.forget()
+        port, server = self.begin()
+        clients = [self.client(port, 3, "-n", "1000000") for _ in range(3)]
+        deadline = time.monotonic() + 100
+        while [qp["state"] for qp in objects("qp", server)] != ["RTS"] * 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        srqs, (region,) = objects("srq", server), objects("mr", server)
+        made = [f for pid, _, f in nic.events() if pid == server.pid] if IN_VM else []
+        for process in (server, *clients):
+            process.kill()
+            end(process)
+        self.assertEqual(len(made), 3 if IN_VM else 0)
+        self.assertEqual(len(srqs), 0 if self.mode else 1)
+        self.assertEqual(region["mrlen"], 3 * BURST * SIZE if self.mode else RECEIVES * SIZE)
+        for qp in made:
+            self.assertEqual((qp["srq"] == 0, qp["receives"]), (bool(self.mode), BURST))
 
 
 class Dying(SrqTest):
@@ -167,6 +210,18 @@ class Dying(SrqTest):
         hung.kill()
         end(hung)
 
+    def test_killed_in_the_middle(self):
+        port, server = self.begin()
+        doomed = self.client(port, 2, "-n", "1000000", "--timeout", "60")
+        other = self.client(port, 2, "-n", "1000", "--timeout", "60")
+        for process in (doomed, other):
+            process.stdout.readline()
+        time.sleep(0.5)
+        doomed.kill()
+        end(doomed)
+        self.served(end(other), 1, 1000)
+        self.lost(server, None)
+
     def test_the_server_dies(self):
         port, server = self.begin()
         client = self.client(port, 1, "-n", "1000000", "--timeout", "6")
@@ -189,7 +244,10 @@ class Crowd(SrqTest):
     def test_sixty_four_clients(self):
         shared, own, refills = self.several([(16, 100 * k) for k in range(64)])
         self.assertEqual((shared, own), (131072, 524288))
-        self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
+        if self.mode:
+            self.assertEqual(refills, 0)
+        else:
+            self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
         print(f"# 64 clients: {shared} bytes of receives, {own} in queues of their own", flush=True)
 
     def test_ten_of_sixty_four_are_killed(self):
@@ -200,8 +258,10 @@ class Crowd(SrqTest):
                                str(100 * k), "--timeout", "300") for k in range(64)]
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
+        regions = []
         for k in sorted(doomed):
             time.sleep(dice.random())
+            regions = objects("mr", server) or regions  # the server registers it when the first client has come
             clients[k].kill()
         for k, client in enumerate(clients):
             client = end(client)
@@ -210,7 +270,21 @@ class Crowd(SrqTest):
             else:
                 self.served(client, 100 * k, 16)
         self.lost(server, *[None] * 10)
-        print("ok - srq: ten of 64 clients killed, 54 served", flush=True)
+        held = 64 * BURST * SIZE if self.mode else RECEIVES * SIZE
+        self.assertEqual([region["mrlen"] for region in regions], [held])
+        print(f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served; {held} bytes registered", flush=True)
+
+
+class OwnPairs(Pairs):
+    mode = ("--own",)
+
+
+class OwnDying(Dying):
+    mode = ("--own",)
+
+
+class OwnCrowd(Crowd):
+    mode = ("--own",)
 
 
 class Refused(SrqTest):

@@ -34,6 +34,7 @@ ERROR = {
 # Calls that these samples alone come to, of those that stand in their code or common's.
 ONLY_IN = [("ibv_poll_cq", {*SAMPLES} - {"07_gssr", "09_ud"}),  # they have their own
            ("ibv_bind_mw", set()),  # only by option: see test_a_bind_that_fails
+           ("ibv_post_recv", {*SAMPLES} - {"10_srq"}),  # one by option: see test_a_receive_that_fails
            ("ibv_poll_cq", {*SAMPLES} - {"07_gssr"}),  # of the other queue, after a flush
            *3 * [("ibv_modify_qp", {*SAMPLES} - {"01_hello_write", "09_ud"})]]  # written out there
 UNDO = re.compile("ibv_(de|close)")
@@ -198,6 +199,12 @@ class Verbs(PairTest):
         self.assertIsNone(self.explain("13_memory_window", sides, "server", "ibv_bind_mw", False))
 
 
+    def test_a_receive_that_fails(self):
+        """The first that the server posts again, after the eight of its only client."""
+        sides = self.pair("10_srq", {"server": ["--own"], "client": []}, preloaded(HV_FAIL="ibv_post_recv:9:12"))
+        self.assertIsNone(self.explain("10_srq", sides, "server", "ibv_post_recv", False))
+
+
 INVALID, ACCESS = 9, 10  # IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
 ALLOWED = {"01": ("write",), "02": (), "03": ("read",), "04": ("add", "swap"),
            "05": ("write",), "06": ("read",), "07": (),
@@ -306,16 +313,17 @@ class Memcheck(PairTest):
                 "--read-inline-info=no",  # 1 s less
                 f"--suppressions={ROOT}/tests/valgrind.supp")
 
-    def look(self, sample):
+    def look(self, sample, *server_args):
         port = str(next(ports))
-        server = start(sample, "--timeout", "100", "-p", port, there=self.VALGRIND)
+        server = start(sample, "--timeout", "100", "-p", port, *server_args, there=self.VALGRIND)
         wait_for_listener(port, server)
         client = start(sample, "--timeout", "100", "-p", port, "127.0.0.1", there=self.VALGRIND)
         return end(client), end(server)
 
     def test_no_error_no_leak_no_descriptor(self):
         with ThreadPoolExecutor(2) as pool:
-            for sample, sides in zip(SAMPLES, pool.map(self.look, SAMPLES)):
+            own = pool.submit(self.look, "10_srq", "--own")
+            for sample, sides in [*zip(SAMPLES, pool.map(self.look, SAMPLES)), ("10_srq", own.result())]:
                 for role, side in zip(("client", "server"), sides):
                     with self.subTest(sample=sample, role=role):
                         self.assertEqual(side.status, 0, side)

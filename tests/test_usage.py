@@ -11,7 +11,7 @@ COMMON = ("d ib-dev", "i ib-port", "g gid-idx", "m mtu", "l sl", "traffic-class"
           "b bind", "timeout", "v verbose", "h help")
 BLOCK_OPTIONS = ("B block-size", "block-num", "T stride", "S seed", "I student", "x method", "n iters",
                  "k bench", "D depth", "z sizes", "csv")
-OWN = {  # the client's alone, with letters where they have one
+OWN = {  # the client's alone (--own: the server's), with letters where they have one
     "01_hello_write": ("M message",),
     "02_send_recv": ("s size", "n iters", "S seed"),
     "03_read": ("s size", "n iters", "S seed"),
@@ -21,7 +21,7 @@ OWN = {  # the client's alone, with letters where they have one
     "07_gssr": BLOCK_OPTIONS,
     "08_write_imm": ("s size", "n iters", "S seed", "transport"),
     "09_ud": ("s size", "n iters", "S seed", "clients"),
-    "10_srq": ("n iters", "S seed", "clients"),
+    "10_srq": ("n iters", "S seed", "clients", "own"),
     "12_ordering": ("s size", "n iters", "S seed", "inline", "no-fence", "sig-all"),
     "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
 }
@@ -137,6 +137,12 @@ class Usage(SampleTest):
         for sample in SAMPLES:
             name = OWN[sample][0].split()[-1]
             self.each([f"--{name}", "3"], f"{name}: only for the client", samples=[sample])
+
+    def test_what_is_the_servers_given_to_the_client(self):
+        self.each(["--own", "h"], "own: for servers only", samples=["10_srq"])
+        self.each(["--own", "--clients", "2", "h"], "own: for servers only", samples=["10_srq"])
+        self.each(["--own", "--clients", "2"], "clients: only for the client", samples=["10_srq"])
+        self.assertIn("\n\nonly for the server:\n      --own ", run("10_srq", "--help").out)
 
     def test_two_hosts_or_an_empty_one(self):
         self.each(["a", "b"], "b: one HOST is needed", role="client")
