@@ -28,15 +28,18 @@ class Judge:
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
-        lab, env = LABS[self.job["lab"]], None
+        lab, env = LABS[self.job["lab"]], {}
         number = 2 if len(students) > 1 else students.index("server") + 1 if "server" in students else 0
         programs = {role: self.job["program" if role in students else "reference"] for role in OTHER}
+        draw = self.job["draws"][number]
+        if number < 2 and not harm:
+            harm, env = lab.harms[students[0]], {students[0]: {"HV_SLOW": "20"}}
         if harm and harm.env:
-            name, value = harm.env.split("=")
-            env = {name: value, "LD_PRELOAD": self.job[name]}
-        elif len(students) == 1 and not harm:
-            harm = lab.harms[students[0]]
-        arguments = lab.runs[number].format(**self.job["draws"][number]).split()
+            name, value = harm.env(draw).split("=")
+            env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
+        for variables in env.values():
+            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": self.job.get(next(iter(variables)), self.job["HV_FAIL"])}
+        arguments = lab.runs[number].format(**draw).split()
         return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
 
     def once(self, students):
@@ -46,13 +49,13 @@ class Judge:
         return self.runs[students]
 
     def alone(self, harm):
-        """What is wrong with how the client takes it."""
-        run = self.run(("client",), harm)
-        self.last = run, "client"
-        if harm.status:
-            return say("not as", what=say(harm.what), role="client", status=run.status("client"), right=harm.status) \
-                if run.status("client") != harm.status else None
-        return notices(run, "client")
+        """What is wrong with how a side takes it."""
+        run, role = self.run((harm.role,), harm), harm.role
+        self.last = run, role
+        if harm.status is not None:
+            return say("not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status) \
+                if run.status(role) != harm.status else None
+        return notices(run, role)
 
     def part(self, part):
         """What is wrong with it, in a sentence; nothing if all is right."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What can be demanded of a run, one function each. It returns a function of a run and a role, which returns
 what is wrong in a sentence, or None. A demand on one side alone names it; for the other it holds."""
+import re
+
 from check_words import say
 
 RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
@@ -19,6 +21,7 @@ STATUS = ("success", "local length error", "local QP operation error", "local EE
           "bad response error", "local access error", "remote invalid request error", "remote access error",
           "remote operation error", "transport retry counter exceeded", "RNR retry counter exceeded")
 OTHER = {"server": "client", "client": "server"}
+MARK = "tracing_mark_write"  # what the trace calls the marks that seen.py sets at each step
 
 
 def names(bits, table, nothing="0"):
@@ -50,24 +53,22 @@ def room(least):
     return demand
 
 
-def region(number=0, length=None, **access):
-    """A side's number-th region has these rights and no others. length(run, role): its bytes."""
+def region(length=None, **access):
+    """A side has a region with these rights, and none has more for the peer. length(run, role): its bytes; what the
+    peer cannot reach may be larger."""
     def demand(run, role):
         if role not in access:
             return None
-        found = run.regions(role)
-        if len(found) <= number:
-            calls = run.of(role, "register")
-            if len(calls) > number and calls[number]["access"] & 31 != access[role]:
-                return say("rights", role=role, found=names(calls[number]["access"], RIGHTS),
-                           right=names(access[role], RIGHTS))
+        right, found = access[role], run.regions(role)
+        tried = [call["access"] & 31 for call in run.of(role, "register")]
+        if not tried or (right in tried and not found):
             return say("no region", role=role)
-        if found[number].access & 31 != access[role]:
-            return say("rights", role=role, found=names(found[number].access, RIGHTS),
-                       right=names(access[role], RIGHTS))
-        right = length(run, role) if length else found[number].length
-        if found[number].length != right:
-            return say("region size", role=role, found=found[number].length, right=right)
+        odd = [rights for rights in tried if rights & ~right & ~1] or (tried if right not in tried else [])
+        if odd:
+            return say("rights", role=role, found=names(odd[0], RIGHTS), right=names(right, RIGHTS))
+        sizes, least = [r.length for r in found if r.access & 31 == right], length(run, role) if length else 0
+        if length and least not in sizes and (right & 14 or max(sizes) < least):
+            return say("region size", role=role, found=sizes[0], right=least)
         return None
     return demand
 
@@ -169,6 +170,8 @@ def sends(role, right, name="messages"):
             return None
         found, wanted = getattr(run, name)(role), right(run)
         for number, (kind, fields) in enumerate(wanted):
+            if number >= len(found) and run.spoilt and run.harm.env and run.status(role):
+                return None  # it has noticed, and stopped
             if number >= len(found):
                 key = "messages" if number else "no message"
                 return say(key, role=role, what=kind, found=number, right=len(wanted))
@@ -234,6 +237,9 @@ def completes(run, role):
 def data_right(run, role):
     """What its peer, the sample, does not complain about."""
     words = run.words(OTHER[role])
+    spoilt = re.search(r":b:(\d+)", run.env.get(OTHER[role], {}).get("HV_SEND", ""))
+    if spoilt and f"byte {spoilt[1]} of " in words:
+        return None  # its own
     return say("peer finds", role=role, words=words) if "byte " in words or "bytes came" in words else None
 
 
@@ -289,7 +295,25 @@ def depth(run, role):
 
 
 def strangers(run, role):
-    return None if any(" strange=0" in line for line in run.said(role)) else say("strangers", role=role)
+    """Only the one that was sent."""
+    if any(f" strange={run.spoilt:d}" in line for line in run.said(role)):
+        return None
+    return say("strange one", role=role, what=say(run.harm.what)) if run.spoilt else say("strangers", role=role)
+
+
+def keeps(run, role):
+    """Between ready and done it deregisters no memory that its peer may use."""
+    asked, lent, ready = 0, set(), False
+    for thread, kind, f in run.events:
+        if kind == MARK:
+            ready = (ready or f["ready"]) and not f["done"]
+        elif kind == "register" and thread == run.pid(role):
+            asked = f["access"]
+        elif kind == "registered" and thread == run.pid(role) and asked & 14:
+            lent.add(f["mr"])
+        elif kind == "free_mr" and f["mr"] in lent and ready:
+            return say("freed early", role=role)
+    return None
 
 
 def passes(run, role):
@@ -314,7 +338,7 @@ def passes(run, role):
 
 def notices(run, role):
     """The harm that was done to the run, and tells its peer."""
-    if not run.harm:
+    if not run.spoilt or run.harm.status is not None:
         return None
     result, what = run.result(role).get("status"), say(run.harm.what)
     if run.status(role) == 0 or result == "PASS":

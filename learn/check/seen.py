@@ -34,11 +34,14 @@ p:notify rxe_req_notify_cq flags=$arg2:u32
 p:request rdma_rxe:copy_data opcode=-172($arg3):u32 flags=-168($arg3):x32 access=$arg2:x32
 p:srq_limit rxe_modify_srq limit=+8($arg2):u32
 p:bind rxe_bind_mw rkey=+48($arg2):x32 addr=+24($arg2):x64 length=+32($arg2):u64 access=+52($arg2):x32
-p:invalidate rxe_invalidate_mw rkey=$arg2:x32
+p:free_ah rxe_destroy_ah
+p:free_mw rxe_dealloc_mw
+p:free_srq rxe_destroy_srq
 """
 Packet = namedtuple("Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size")
 Request = namedtuple("Request", "wr_id opcode flags remote rkey num_sge sges")
 Receive = namedtuple("Receive", "wr_id num_sge sges")
+DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
 FIRST = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23)  # opcodes: a message's first packet, or only one
 
 
@@ -137,22 +140,28 @@ class Direct:
 class Run:
     """One pair, and what is known of it. student: the roles that are the student's program."""
     def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
-        """programs: by role. harm: what is done to the side harmed, see parts.py. env: its environment."""
+        """programs: by role. harm: what is done to the side harmed, see parts.py. env: environments, by role.
+        spoilt: it was done."""
         self.nic, self.arguments, self.harm, self.harmed, self.spoilt = nic, arguments, harm, harmed, False
+        self.env = env or {}
         self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
         nic.forget()
+        with suppress(OSError):
+            os.remove(DONE)
 
         def side(role, more):
             return lambda rest: Side(role, [programs[role], *more, "--timeout=2", *rest],
-                                     env=env if role == harmed else None)
+                                     env=self.env.get(role))
         self.pair = kind(self.on, 10)
         self.pair.run(side("server", []), side("client", arguments))
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen(self.events)
+        self.spoilt = self.spoilt or os.path.exists(DONE)
         self.output = {role: [side.said(which) for which in (0, 1)] for role, side in self.sides.items()}
 
     def on(self, step, pair):
         self.steps.append(step)
+        witness.write(f"{witness.TRACE}/trace_marker", f"() ready={step == 'ready':d} done={step == 'done':d}")
         self.sides = pair.sides
         if step == "verdict":
             self.verdicts = {role: said.decode("ascii", "replace") for role, said in pair.said.items()}
@@ -270,5 +279,6 @@ class Run:
 
     def replace(self, role, pattern, by):
         """Changes the line that a role has just sent."""
+        self.spoilt = True
         self.pair.said[role] = re.sub(pattern, by, self.pair.said[role])
 
