@@ -9,8 +9,8 @@
  *   HV_SEND=N:b:AT                 request N, from 1, takes along a wrong byte, the AT-th
  *   HV_SEND=N:o:OPCODE             it is another request; N:i:IMMEDIATE, N:l:LENGTH likewise
  *   HV_STALE=N:AT                  of what request N fetches, 16 bytes from AT on are missing
- *   HV_STRANGER=N                  the N-th datagram that ibv_init_ah_from_wc is called for is of
- *                                  another host, whose queue pair has the same number
+ *   HV_STRANGER=N                  datagram N that comes is of another host, whose queue pair has
+ *                                  the same number
  *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
  *                                  a request, and before it asks for an event
  *   HV_DONE=FILE                   is made as soon as harm has been done
@@ -120,6 +120,10 @@ WRAP(int, ibv_get_cq_event, -1, (struct ibv_comp_channel * channel, struct ibv_c
      channel, cq, own)
 WRAP(int, ibv_destroy_comp_channel, errno, (struct ibv_comp_channel * channel), channel)
 WRAP(int, ibv_destroy_qp, errno, (struct ibv_qp * qp), qp)
+WRAP(int, ibv_init_ah_from_wc, -1,
+     (struct ibv_context * context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+      struct ibv_ah_attr *attr),
+     context, port, wc, grh, attr)
 WRAP(struct ibv_ah *, ibv_create_ah, NULL, (struct ibv_pd * pd, struct ibv_ah_attr *attr), pd, attr)
 WRAP(int, ibv_destroy_ah, errno, (struct ibv_ah * ah), ah)
 WRAP(struct ibv_srq *, ibv_create_srq, NULL, (struct ibv_pd * pd, struct ibv_srq_init_attr *init),
@@ -182,27 +186,6 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     all_signalled = init->sq_sig_all;
     *(void **)&real = dlsym(RTLD_NEXT, "ibv_create_qp");
     return real(pd, init);
-}
-
-/* The last 20 of a GRH's 40 bytes may be an IPv4 header. With the halves of its source address
- * exchanged, its checksum stays right. */
-int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
-                        struct ibv_grh *grh, struct ibv_ah_attr *attr) {
-    int (*real)(struct ibv_context *, uint8_t, struct ibv_wc *, struct ibv_grh *,
-                struct ibv_ah_attr *);
-    static int calls;
-    const char *which = getenv("HV_STRANGER");
-    char *source = (char *)grh + 20 + 12, half[2];
-
-    if (fails("ibv_init_ah_from_wc", SITE)) return -1;
-    if (which && ++calls == atoi(which)) {
-        memcpy(half, source, 2);
-        memcpy(source, source + 2, 2);
-        memcpy(source + 2, half, 2);
-        done();
-    }
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_init_ah_from_wc");
-    return real(context, port, wc, grh, attr);
 }
 
 /* These are no functions of the library: verbs.h calls the provider through a table in
@@ -285,7 +268,33 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     return ret;
 }
 
+/* Receives are used up in the order in which they were posted: so this is where datagram number N
+ * comes. */
+static char *strangers;
+
+static void expect_stranger(const struct ibv_recv_wr *wr) {
+    static int posted;
+    const char *which = getenv("HV_STRANGER");
+
+    for (; which && wr; wr = wr->next)
+        if (++posted == atoi(which)) strangers = (char *)(uintptr_t)wr->sg_list[0].addr;
+}
+
+/* The last 20 of a GRH's 40 bytes are an IPv4 header. With the halves of its source address
+ * exchanged, its checksum stays right. */
+static void estrange(const struct ibv_wc *wc) {
+    static int came;
+    char *source = strangers + 20 + 12, half[2];
+
+    if (!strangers || !(wc->opcode & IBV_WC_RECV) || ++came != atoi(getenv("HV_STRANGER"))) return;
+    memcpy(half, source, 2);
+    memcpy(source, source + 2, 2);
+    memcpy(source + 2, half, 2);
+    done();
+}
+
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    expect_stranger(wr);
     return fails("ibv_post_recv", SITE) ? errno : real_ops.post_recv(qp, wr, bad);
 }
 
@@ -303,7 +312,7 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
 
     if (n > 0 && fails("completion", SITE)) wc->status = (enum ibv_wc_status)errno;
     if (n > 0 && fails("wr_id", SITE)) wc->wr_id ^= (uint64_t)errno;
-    for (int i = 0; i < n; i++) put_back(&wc[i]);
+    for (int i = 0; i < n; i++) put_back(&wc[i]), estrange(&wc[i]);
     return n;
 }
 

@@ -33,7 +33,7 @@ class Judge:
         programs = {role: self.job["program" if role in students else "reference"] for role in OTHER}
         draw = self.job["draws"][number]
         if number < 2 and not harm:
-            harm, env = lab.harms[students[0]], {students[0]: {"HV_SLOW": "20"}}
+            harm, env = lab.harms[students[0]], {students[0]: {"HV_SLOW": "60"}}
         if harm and harm.env:
             name, value = harm.env(draw).split("=")
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value

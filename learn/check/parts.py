@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, keeps, made, no_rnr, notices,
                    only, passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states,
-                   stops, strangers, verdict, window_type, with_channel)
+                   stops, strangers, verdict, wakes, window_type, with_channel)
 from check_words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
@@ -192,7 +192,7 @@ LABS = {
         Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
         Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size), data_right]),
-        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), passes]),
+        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), wakes, passes]),
         alone=(STATUS, Harm("spoilt", env=lambda draw: "HV_SEND={}:b:{}".format(
             middle(draw, BURST, 1 + draw["seed"] // 3 % BURST), place(draw, draw["odd"])), peer=True, role="server"))),
     "09": lab(
