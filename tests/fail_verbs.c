@@ -12,7 +12,7 @@
  *   HV_STRANGER=N                  datagram N that comes is of another host, whose queue pair has
  *                                  the same number
  *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
- *                                  a request, and before it asks for an event
+ *                                  a request, and six times as long before it asks for an event
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_GRANT=qp                    every queue pair allows the peer everything, so that
@@ -57,12 +57,12 @@ static void done(void) {
     if (file) fclose(file);
 }
 
-static void lose_cpu(void) {
-    enum { MOST = 24 }; /* times: it is to be slow, not to run out of time */
+static void lose_cpu(unsigned times_as_long) {
+    enum { MOST = 12 }; /* times: it is to be slow, not to run out of time */
     static unsigned times;
     const char *slow = getenv("HV_SLOW");
 
-    if (slow && times++ < MOST) usleep((useconds_t)atoi(slow) * 1000);
+    if (slow && times++ < MOST) usleep(times_as_long * (useconds_t)atoi(slow) * 1000);
 }
 
 /* True, with errno set, for the call that HV_FAIL names. */
@@ -264,7 +264,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     disguise(wr);
     remember(wr);
     const int ret = fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
-    lose_cpu();
+    lose_cpu(1);
     return ret;
 }
 
@@ -303,7 +303,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 }
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
-    lose_cpu();
+    lose_cpu(6);
     return fails("ibv_req_notify_cq", SITE) ? errno : real_ops.req_notify_cq(cq, solicited_only);
 }
 

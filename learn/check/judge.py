@@ -12,7 +12,7 @@ import seen  # noqa: E402
 import witness  # noqa: E402
 import pairing  # noqa: E402
 from pairing import Pair  # noqa: E402
-from parts import ALONE, BOTH, LABS, LAST, UNUSED  # noqa: E402
+from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
 from rules import OTHER, notices  # noqa: E402
 from check_words import say  # noqa: E402
 
@@ -33,7 +33,8 @@ class Judge:
         programs = {role: self.job["program" if role in students else "reference"] for role in OTHER}
         draw = self.job["draws"][number]
         if number < 2 and not harm:
-            harm, env = lab.harms[students[0]], {students[0]: {"HV_SLOW": "60"}}
+            harm = lab.harms[students[0]]
+            env = {students[0]: {"HV_SLOW": "10"}} if students[0] in SLOW.get(self.job["lab"], ()) else {}
         if harm and harm.env:
             name, value = harm.env(draw).split("=")
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
