@@ -209,7 +209,11 @@ static char *byte_of(const struct ibv_send_wr *wr, size_t at, size_t *room) {
     return NULL;
 }
 
-/* Makes request number N another one. */
+/* Makes request number N another one. shortened: its SGE, which may be used again; whole: its
+ * length. */
+static struct ibv_sge *shortened;
+static uint32_t whole;
+
 static void disguise(struct ibv_send_wr *wr) {
     static unsigned posted;
     const char *how = getenv("HV_SEND");
@@ -222,7 +226,10 @@ static void disguise(struct ibv_send_wr *wr) {
         char *byte = byte_of(wr, value, NULL);
         if (field == 'o') wr->opcode = (enum ibv_wr_opcode)value;
         if (field == 'i') wr->imm_data = htonl(value);
-        if (field == 'l') wr->sg_list[0].length = value;
+        if (field == 'l') {
+            shortened = wr->sg_list, whole = shortened->length;
+            shortened->length = value;
+        }
         if (field == 'b' && byte) *byte ^= 1;
         done();
     }
@@ -264,6 +271,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     disguise(wr);
     remember(wr);
     const int ret = fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
+    if (shortened) shortened->length = whole;
+    shortened = NULL;
     lose_cpu(1);
     return ret;
 }
