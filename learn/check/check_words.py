@@ -2,12 +2,10 @@
 """What make check, hint, watch and progress say, from check_words.LANGUAGE.txt; en has all of it. "value X"
 is what X is called in a sentence. What machines read (ok, not ok) never changes."""
 import os
-import sys
+
+from words import language
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-if os.path.dirname(HERE) not in sys.path:
-    sys.path.append(os.path.dirname(HERE))
-from words import language  # noqa: E402 pylint: disable=wrong-import-position
 
 
 def table(wanted):

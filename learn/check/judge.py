@@ -6,7 +6,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../witness")]
+sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
 # pylint: disable=wrong-import-position
 import seen  # noqa: E402
 import witness  # noqa: E402
@@ -53,10 +53,9 @@ class Judge:
         """What is wrong with how a side takes it."""
         run, role = self.run((harm.role,), harm), harm.role
         self.last = run, role
-        if harm.status is not None:
-            return say("not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status) \
-                if run.status(role) != harm.status else None
-        return notices(run, role)
+        if harm.status in (None, run.status(role)):
+            return notices(run, role)
+        return say("not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status)
 
     def part(self, part):
         """What is wrong with it, in a sentence; nothing if all is right."""

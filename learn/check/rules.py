@@ -54,19 +54,18 @@ def room(least):
 
 
 def region(length=None, **access):
-    """A side has a region with these rights, and none has more for the peer. length(run, role): its bytes; what the
-    peer cannot reach may be larger."""
+    """A region has these rights, and none has more for the peer. length(run, role): its bytes, or more for no peer."""
     def demand(run, role):
         if role not in access:
             return None
         right, found = access[role], run.regions(role)
         tried = [call["access"] & 31 for call in run.of(role, "register")]
-        if not tried or (right in tried and not found):
-            return say("no region", role=role)
         odd = [rights for rights in tried if rights & ~right & ~1] or (tried if right not in tried else [])
         if odd:
             return say("rights", role=role, found=names(odd[0], RIGHTS), right=names(right, RIGHTS))
         sizes, least = [r.length for r in found if r.access & 31 == right], length(run, role) if length else 0
+        if not sizes:
+            return say("no region", role=role)
         if length and least not in sizes and (right & 14 or max(sizes) < least):
             return say("region size", role=role, found=sizes[0], right=least)
         return None
@@ -265,7 +264,7 @@ def wakes(run, role):
     """It does not sleep on behind the last message: judge.py makes it lose the CPU before it asks for an event."""
     seen = [kind for thread, kind, f in run.events if kind == "notify" and thread == run.pid(role)
             or kind == "completion" and f["qpn"] == run.number(role, "qpn")]
-    return say("lost wake-up", role=role) if run.status(role) and seen[-1:] == ["notify"] else None
+    return say("lost wake-up", role=role) if run.out_of_time and seen[-1:] == ["notify"] else None
 
 
 def count(kind, key, role, right):
@@ -326,7 +325,7 @@ def keeps(run, role):
 def passes(run, role):
     """The side, and what it prints last."""
     result, status = run.result(role), run.status(role)
-    if run.hung(role):
+    if status == -9:  # it had to be ended
         unacknowledged = run.of(role, "notify") and run.verdicts.get(role)
         return say("not acknowledged" if unacknowledged else "hangs", role=role)
     if status is not None and status < 0:
@@ -356,5 +355,6 @@ def notices(run, role):
 
 
 def gives_back(run, role):
-    left = run.left(role)
-    return say("left", role=role, what=left[0]) if left else None
+    """The kernel ends with what was made first. Of rdma_cm's objects, only the PD of an id can be seen."""
+    left = run.left(role)[:1]
+    return say("left", role=role, what="an id" if left == ["a pd"] and not run.line(role) else left[0]) if left else None

@@ -42,6 +42,7 @@ Packet = namedtuple("Packet", "opcode dest solicited va rkey length imm add comp
 Request = namedtuple("Request", "wr_id opcode flags remote rkey num_sge sges")
 Receive = namedtuple("Receive", "wr_id num_sge sges")
 DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
+PATIENCE = 2  # seconds
 FIRST = (0, 4, 5, 6, 10, 11, 12, 19, 20, 23)  # opcodes: a message's first packet, or only one
 
 
@@ -140,8 +141,7 @@ class Direct:
 class Run:
     """One pair, and what is known of it. student: the roles that are the student's program."""
     def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
-        """programs: by role. harm: what is done to the side harmed, see parts.py. env: environments, by role.
-        spoilt: it was done."""
+        """programs, env: by role. harm: what is done to the side harmed, see parts.py. spoilt: it was done."""
         self.nic, self.arguments, self.harm, self.harmed, self.spoilt = nic, arguments, harm, harmed, False
         self.env = env or {}
         self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
@@ -150,10 +150,11 @@ class Run:
             os.remove(DONE)
 
         def side(role, more):
-            return lambda rest: Side(role, [programs[role], *more, "--timeout=2", *rest],
+            return lambda rest: Side(role, [programs[role], *more, f"--timeout={PATIENCE}", *rest],
                                      env=self.env.get(role))
-        self.pair = kind(self.on, 10)
+        self.pair, began = kind(self.on, 10), time.monotonic()
         self.pair.run(side("server", []), side("client", arguments))
+        self.out_of_time = time.monotonic() > began + PATIENCE
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen(self.events)
         self.spoilt = self.spoilt or os.path.exists(DONE)
@@ -201,9 +202,9 @@ class Run:
         return [p for p in self.packets(role) if p.opcode & 31 in FIRST]
 
     def datagrams(self, role):
-        """Its requests, without those that it has repeated."""
-        found = self.messages(role)
-        return [p for i, p in enumerate(found) if i == 0 or p.imm != found[i - 1].imm]
+        """Its requests, each number once."""
+        first = {}
+        return [first.setdefault(p.imm, p) for p in self.messages(role) if p.imm not in first]
 
     def line(self, role):
         """The fields of its line of the rendezvous."""
@@ -260,10 +261,6 @@ class Run:
     def result(self, role):
         lines = [line for line in self.said(role) if line.startswith("RESULT ")]
         return dict(word.partition("=")[::2] for word in lines[-1].split()[1:]) if lines else {}
-
-    def hung(self, role):
-        """It had to be ended."""
-        return self.status(role) == -9
 
     def left(self, role):
         return [what for thread, what in self.seen.left if thread == self.pid(role)]
