@@ -144,7 +144,7 @@ def helpers():
         if not os.path.exists(out) or any(os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files):
             subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"], check=True, cwd=ROOT)
     sys.pycache_prefix = COMPILED
-    for part in ("learn/check", "witness"):
+    for part in ("learn", "witness"):
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
 
 
