@@ -117,7 +117,7 @@ def loans(run):
 
 def binds(run, role):
     """Each loan is bound inside the region for windows, for WRITEs alone."""
-    lent, used = next(r for r in run.regions(role) if r.access & MW), [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
+    lent, used = [r for r in run.regions(role) if r.access & MW][0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
     keys = [f["rkey"] for f in run.any("bind")]
     for key, told in zip(keys, used):
         if key != told:
