@@ -12,7 +12,8 @@
  *   HV_STRANGER=N                  datagram N that comes is of another host, whose queue pair has
  *                                  the same number
  *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
- *                                  a request, and six times as long before it asks for an event
+ *                                  a request, before those of a receive, and six times as long
+ *                                  before it asks for an event
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_GRANT=qp                    every queue pair allows the peer everything, so that
@@ -304,6 +305,7 @@ static void estrange(const struct ibv_wc *wc) {
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     expect_stranger(wr);
+    lose_cpu(1);
     return fails("ibv_post_recv", SITE) ? errno : real_ops.post_recv(qp, wr, bad);
 }
 

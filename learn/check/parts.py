@@ -219,7 +219,8 @@ LABS = {
         Part("ids", 1, BOTH, [stops]),
         Part("queue pair", 2, BOTH, [region(client=LW, server=LW | RW | RR), queue_pair()]),
         Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth]),
-        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes), passes])),
+        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes),
+                                          no_rnr("server"), passes])),
     "12": lab(
         f"{SIZES} / {SIZES} / --sig-all",
         Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64, selective=True)]),
@@ -236,7 +237,7 @@ LABS = {
         Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes])),
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.
-SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "13": BOTH}
+SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}
 # Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
 UNUSED = ("copy", "modify_qp", "packet")
 ALONE = {"srq": "10", "free_srq": "10", "srq_limit": "10", "ah": "09", "free_ah": "09", "mw": "13", "free_mw": "13",
