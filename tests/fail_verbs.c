@@ -13,7 +13,7 @@
  *                                  the same number
  *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
  *                                  a request, before those of a receive, and six times as long
- *                                  before it asks for an event
+ *                                  before it asks for an event for the first time
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_GRANT=qp                    every queue pair allows the peer everything, so that
@@ -314,7 +314,9 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 }
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
-    lose_cpu(6);
+    static bool asked; /* later it is to sleep, and to be woken */
+    if (!asked) lose_cpu(6);
+    asked = true;
     return fails("ibv_req_notify_cq", SITE) ? errno : real_ops.req_notify_cq(cq, solicited_only);
 }
 

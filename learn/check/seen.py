@@ -159,6 +159,7 @@ class Run:
         self.seen = nic.seen(self.events)
         self.spoilt = self.spoilt or os.path.exists(DONE)
         self.output = {role: [side.said(which) for which in (0, 1)] for role, side in self.sides.items()}
+        assert "cannot be preloaded" not in str(self.output), self.output  # no harm is done then, and nobody sees it
 
     def on(self, step, pair):
         self.steps.append(step)
