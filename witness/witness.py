@@ -41,8 +41,8 @@ Seen = namedtuple("Seen", "regions copies sent left rights asks answers")
 MASKS = {"access": 1 << 3, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
 
 
-def write(path, text, how="w"):
-    with open(path, how, encoding="ascii") as file:
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
         file.write(text)
 
 
@@ -60,10 +60,11 @@ class Nic:
     def __init__(self, probes=PROBES):
         for name, value in ("buffer_size_kb", "4096"), ("options/record-cmd", "0"):  # a program chooses its name itself
             write(f"{TRACE}/{name}", value)
+        events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
         for probe in probes.splitlines():
             event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
             if not os.path.exists(event):  # a stopped VM may have it already
-                write(f"{TRACE}/kprobe_events", probe, "a")
+                os.write(events, probe.encode())
                 write(f"{event}/enable", "1")
         self.kinds = dict(map(self.kind, probes.splitlines()))
         self.raw, self.known = os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK), []
