@@ -21,7 +21,6 @@ STATUS = ("success", "local length error", "local QP operation error", "local EE
           "bad response error", "local access error", "remote invalid request error", "remote access error",
           "remote operation error", "transport retry counter exceeded", "RNR retry counter exceeded")
 OTHER = {"server": "client", "client": "server"}
-MARK = "tracing_mark_write"  # what the trace calls the marks that seen.py sets at each step
 
 
 def names(bits, table, nothing="0"):
@@ -309,15 +308,13 @@ def strangers(run, role):
 
 def keeps(run, role):
     """Between ready and done it deregisters no memory that its peer may use."""
-    asked, lent, ready = 0, set(), False
-    for thread, kind, f in run.events:
-        if kind == MARK:
-            ready = (ready or f["ready"]) and not f["done"]
-        elif kind == "register" and thread == run.pid(role):
+    asked, lent = 0, set()
+    for i, (thread, kind, f) in enumerate(run.events):
+        if kind == "register" and thread == run.pid(role):
             asked = f["access"]
         elif kind == "registered" and thread == run.pid(role) and asked & 14:
             lent.add(f["mr"])
-        elif kind == "free_mr" and f["mr"] in lent and ready:
+        elif kind == "free_mr" and f["mr"] in lent and run.before["ready"] <= i < run.before["done"]:
             return say("freed early", role=role)
     return None
 

@@ -143,7 +143,7 @@ class Run:
     def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
         """programs, env: by role. harm: what is done to the side harmed, see parts.py. spoilt: it was done."""
         self.nic, self.arguments, self.harm, self.harmed, self.spoilt = nic, arguments, harm, harmed, False
-        self.env = env or {}
+        self.env, self.before = env or {}, {}  # before: how many events were before both said ready, and done
         self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
         nic.forget()
         with suppress(OSError):
@@ -163,7 +163,8 @@ class Run:
 
     def on(self, step, pair):
         self.steps.append(step)
-        witness.write(f"{witness.TRACE}/trace_marker", f"() ready={step == 'ready':d} done={step == 'done':d}")
+        if step in ("ready", "done"):
+            self.before[step] = len(self.nic.events())
         self.sides = pair.sides
         if step == "verdict":
             self.verdicts = {role: said.decode("ascii", "replace") for role, said in pair.said.items()}
