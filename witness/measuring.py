@@ -23,8 +23,7 @@ class Stopwatch:
     def step(self, step, _):
         if step not in POINT:
             return None
-        self.marks.append((step, time.monotonic(), int(read(
-            "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"))))
+        self.marks.append((step, time.monotonic(), int(read("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"))))
         if step == "measured":
             block_size, length = self.points.pop(0)
             if [mark[0] for mark in self.marks[-len(POINT):]] == POINT:

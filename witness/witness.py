@@ -26,9 +26,9 @@ p:free_completion_channel uverbs_completion_event_file_destroy_uobj
 p:closing uverbs_destroy_ufile_hw
 r:closed uverbs_destroy_ufile_hw
 """
-# The trace as it lies in the kernel, which takes far less time than its text (events/header_page and
-# header_event there). Of an event: type_len in 5 bits, or its length; its number; the thread.
-PAGE, EVENT = struct.Struct("=QQ"), struct.Struct("=IHHi")
+# The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
+# event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
+PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
 FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
@@ -58,8 +58,7 @@ class Wrong(Exception):
 class Nic:
     """Soft-RoCE, watched."""
     def __init__(self, probes=PROBES):
-        for name, value in ("buffer_size_kb", "4096"), ("options/record-cmd", "0"):  # a program chooses its name itself
-            write(f"{TRACE}/{name}", value)
+        write(f"{TRACE}/buffer_size_kb", "4096")
         events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
         for probe in probes.splitlines():
             event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
@@ -73,10 +72,9 @@ class Nic:
     def kind(probe):
         """An event's number; its name, where its fields lie, and their names."""
         about, _, *fields = probe.split()
-        sizes = [{"8": "B", "16": "H", "32": "I", "64": "Q"}[field.rsplit(":", 1)[1][1:]] for field in fields]
-        start = {"p": 16, "r": 24}[about[0]]  # behind the thread: where it was, and whence it returned
+        where = "=16x" if about[0] == "p" else "=24x"  # behind what all have: the thread, one place in the kernel or two
         return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
-            about[2:], struct.Struct(f"={start}x" + "".join(sizes)), [field.partition("=")[0] for field in fields])
+            about[2:], struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)), [f.partition("=")[0] for f in fields])
 
     @contextmanager
     def unwatched(self):
@@ -121,8 +119,7 @@ class Nic:
                 now[f["mr"]] = asked.pop(thread)
                 seen.regions.append(now[f["mr"]])
             elif kind == "copy" and (region := now.get(f["mr"] + inside)):
-                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova,
-                                        f["len"], f["dir"] == 0))
+                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova, f["len"], f["dir"] == 0))
             elif kind == "create_qp":
                 creator[f["qp"]] = thread
             elif kind == "modify_qp":
@@ -170,8 +167,7 @@ class Memory:
 
     def at(self, addr, length):
         """By process: the bytes there."""
-        return {pid: data[addr - start:addr - start + length]
-                for pid, start, data in self.pieces
+        return {pid: data[addr - start:addr - start + length] for pid, start, data in self.pieces
                 if start <= addr and addr + length <= start + len(data)}
 
     def find(self, layout, message):
@@ -196,11 +192,10 @@ def span(layout):
 def with_message(layout, held, message):
     """A span with this message in its blocks, and its gaps as they were."""
     right, (size, number, stride) = bytearray(held), layout
-    for i in range(min(size, number)):  # the quicker way
-        if size < number:
-            right[i::stride] = message[i::size]
-        else:
-            right[i * stride:i * stride + size] = message[i * size:(i + 1) * size]
+    for i in range(min(size, number)):  # by blocks, or by what stands first, second and so on in each: the fewer
+        which, of = (slice(i, None, stride), slice(i, None, size)) if size < number else (
+            slice(i * stride, i * stride + size), slice(i * size, (i + 1) * size))
+        right[which] = message[of]
     return right
 
 

@@ -196,7 +196,8 @@ def judged(jobs):
             [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, HERE, COMPILED,
              file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
-                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
+                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), "TESTENV_MEMORY": "512",
+                "TESTENV": "vm", **os.environ,
                 "TESTENV_CLOCK": "virtual", "TESTENV_CPU": CPU, "TESTENV_SEALED": "yes", "TESTENV_PROBES": WATCHED,
                 "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
