@@ -324,7 +324,8 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
     int n = fails("ibv_poll_cq", SITE) ? -1 : real_ops.poll_cq(cq, room, wc);
 
     if (n > 0 && fails("completion", SITE)) wc->status = (enum ibv_wc_status)errno;
-    if (n > 0 && fails("wr_id", SITE)) wc->wr_id ^= (uint64_t)errno;
+    /* If nothing is to fail, calls are only listed, and this is none. */
+    if (n > 0 && getenv("HV_FAIL") && fails("wr_id", SITE)) wc->wr_id ^= (uint64_t)errno;
     for (int i = 0; i < n; i++) put_back(&wc[i]), estrange(&wc[i]);
     return n;
 }
