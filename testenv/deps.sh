@@ -87,11 +87,11 @@ else
 	column=0 install='(with this system'"'"'s package manager; Debian calls them)'
 fi
 
-missing='' packages=''
+missing='' packages='' machine=$(uname -m)
 for wanted; do
 	case $wanted in build | vm | bench | wire | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, test, test-all" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
-		{ [[ $group = "$wanted" || $group = "$wanted-$(uname -m)" ]] && ! there "$thing"; } || continue
+		{ [[ $group = "$wanted" || $group = "$wanted-$machine" ]] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"
 		name=${names[$column]}
 		[[ " $missing " = *" $thing "* ]] || missing+=" $thing"

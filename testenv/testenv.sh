@@ -21,6 +21,8 @@
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
 #   TESTENV_CPUS=2       of the VM
+#   TESTENV_CPU=max      QEMU's processor, where one is emulated
+#   TESTENV_PROBES=FILE  kprobe events that a stopped VM has already (tracefs, kprobe_events)
 #   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
 #                        4 ns each, so that measurements repeat on any machine
@@ -131,7 +133,7 @@ wires() {
 # qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it. What a stopped VM was
 # made with and what goes on with it must have the same devices, so all have all of them.
 qemu_start() {
-	local cpu=max share=local,security_model=none,multidevs=remap results=$dir n terminals=()
+	local cpu=${TESTENV_CPU:-max} share=local,security_model=none,multidevs=remap results=$dir n terminals=()
 	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
 	if [ "$arch" = aarch64 ]; then # emulating all that a processor can be is slow there
 		machine=virt,gic-version=max console=ttyAMA0 cpu=cortex-a72
@@ -180,10 +182,10 @@ qemu_start() {
 stopped() {
 	local shape lock
 	shape=$({
-		cat "$here/testenv.sh"
+		cat "$here/testenv.sh" "${TESTENV_PROBES:-/dev/null}"
 		stat -Lc '%s %Y' "$(command -v "qemu-system-$arch")"
 		echo "$kernel ${TESTENV_ROOT:-} ${TESTENV_CPUS:-2} ${TESTENV_CLOCK:-} ${TESTENV_MTU:-1500}" \
-			"${TESTENV_MEMORY:-1024} ${TESTENV_HOSTS:-1} $host"
+			"${TESTENV_MEMORY:-1024} ${TESTENV_HOSTS:-1} $host ${TESTENV_CPU:-}"
 	} | cksum)
 	stopped=$cache/vm-${shape%% *}
 	[ ! -d "$stopped" ] || return 0
@@ -201,6 +203,7 @@ store() {
 	say "starting a VM (once; later ones go on from there)"
 	rm -rf "$cache/vm-new"
 	mkdir "$cache/vm-new"
+	[ -z "${TESTENV_PROBES:-}" ] || cp "$TESTENV_PROBES" "$dir/probes"
 	export TESTENV_STATE=$cache/vm-new/state # QEMU's child knows it by its name
 	# One thread: with two, Linux 7.2 once died of an int3 in code that it was just patching.
 	qemu_start tcg,thread=single -monitor "unix:${dir//,/,,}/monitor,server=on,wait=off"

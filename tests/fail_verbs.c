@@ -5,6 +5,16 @@
  *   HV_FAIL=ibv_reg_mr:2:12        the second ibv_reg_mr fails with errno 12
  *   HV_FAIL=ibv_create_qp:1:12:on  the first and all that follow
  *   HV_FAIL=completion:1:10        the first completion carries ibv_wc_status 10
+ *   HV_FAIL=wr_id:1:7              the first completion has another wr_id (7 is XORed to it)
+ *   HV_SEND=N:b:AT                 request N, from 1, takes along a wrong byte, the AT-th
+ *   HV_SEND=N:o:OPCODE             it is another request; N:i:IMMEDIATE, N:l:LENGTH likewise
+ *   HV_STALE=N:AT                  of what request N fetches, 16 bytes from AT on are missing
+ *   HV_STRANGER=N                  datagram N that comes is of another host, whose queue pair has
+ *                                  the same number
+ *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
+ *                                  a request, before those of a receive, and six times as long
+ *                                  before it asks for an event for the first time
+ *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_GRANT=qp                    every queue pair allows the peer everything, so that
  *                                  only the memory region's rights protect it
@@ -21,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     ALL_RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -39,6 +50,22 @@ static void trace(const char *name, const void *site) {
                 (size_t)((const char *)site - (const char *)from.dli_fbase));
 }
 
+/* Tells who has asked for harm that it has been done. */
+static void done(void) {
+    const char *path = getenv("HV_DONE");
+    FILE *file = path ? fopen(path, "w") : NULL;
+
+    if (file) fclose(file);
+}
+
+static void lose_cpu(unsigned times_as_long) {
+    enum { MOST = 12 }; /* times: it is to be slow, not to run out of time */
+    static unsigned times;
+    const char *slow = getenv("HV_SLOW");
+
+    if (slow && times++ < MOST) usleep(times_as_long * (useconds_t)atoi(slow) * 1000);
+}
+
 /* True, with errno set, for the call that HV_FAIL names. */
 static bool fails(const char *name, const void *site) {
     static unsigned calls; /* of that name: no other is counted */
@@ -52,6 +79,7 @@ static bool fails(const char *name, const void *site) {
         return false;
     calls++;
     if (calls != which && (calls < which || !strstr(wanted, ":on"))) return false;
+    done();
     errno = error;
     return true;
 }
@@ -87,8 +115,6 @@ WRAP(struct ibv_cq *, ibv_create_cq, NULL,
      (struct ibv_context * context, int size, void *own, struct ibv_comp_channel *channel,
       int vector),
      context, size, own, channel, vector)
-WRAP(struct ibv_qp *, ibv_create_qp, NULL, (struct ibv_pd * pd, struct ibv_qp_init_attr *init), pd,
-     init)
 WRAP(struct ibv_comp_channel *, ibv_create_comp_channel, NULL, (struct ibv_context * context),
      context)
 WRAP(int, ibv_get_cq_event, -1, (struct ibv_comp_channel * channel, struct ibv_cq **cq, void **own),
@@ -151,6 +177,18 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
     return real(qp, &more, mask);
 }
 
+/* If it is set, each request makes a completion. */
+static bool all_signalled;
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
+    struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *);
+
+    if (fails("ibv_create_qp", SITE)) return NULL;
+    all_signalled = init->sq_sig_all;
+    *(void **)&real = dlsym(RTLD_NEXT, "ibv_create_qp");
+    return real(pd, init);
+}
+
 /* These are no functions of the library: verbs.h calls the provider through a table in
  * the context, so that is where they are caught. */
 static struct ibv_context_ops real_ops;
@@ -161,26 +199,113 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
     return fails("ibv_query_port", SITE) ? errno : real_query_port(context, port, attr, size);
 }
 
-/* Makes request number N, from 1, another one: HV_SEND=N:o:OPCODE, N:i:IMMEDIATE, or N:l:LENGTH. */
+/* Where byte number at of a request's memory is, and, if room is not NULL, how many follow there.
+ */
+static char *byte_of(const struct ibv_send_wr *wr, size_t at, size_t *room) {
+    for (int i = 0; i < wr->num_sge; at -= wr->sg_list[i++].length)
+        if (at < wr->sg_list[i].length) {
+            if (room) *room = wr->sg_list[i].length - at;
+            return (char *)(uintptr_t)wr->sg_list[i].addr + at;
+        }
+    return NULL;
+}
+
+/* Makes request number N another one. shortened: its SGE, which may be used again; whole: its
+ * length. */
+static struct ibv_sge *shortened;
+static uint32_t whole;
+
 static void disguise(struct ibv_send_wr *wr) {
     static unsigned posted;
     const char *how = getenv("HV_SEND");
     unsigned which, value;
     char field;
 
-    posted++;
-    if (!how || sscanf(how, "%u:%c:%u", &which, &field, &value) != 3 || posted != which) return;
-    if (field == 'o') wr->opcode = (enum ibv_wr_opcode)value;
-    if (field == 'i') wr->imm_data = htonl(value);
-    if (field == 'l') wr->sg_list[0].length = value;
+    if (!how || sscanf(how, "%u:%c:%u", &which, &field, &value) != 3) return;
+    for (; wr; wr = wr->next) {
+        if (++posted != which) continue;
+        char *byte = byte_of(wr, value, NULL);
+        if (field == 'o') wr->opcode = (enum ibv_wr_opcode)value;
+        if (field == 'i') wr->imm_data = htonl(value);
+        if (field == 'l') {
+            shortened = wr->sg_list, whole = shortened->length;
+            shortened->length = value;
+        }
+        if (field == 'b' && byte) *byte ^= 1;
+        done();
+    }
+}
+
+/* What stood where request number N is to write. It goes back there with the completion of that
+ * request, or of the next one that has one: as if the NIC had not written there. */
+static struct {
+    char *at, old[16];
+    size_t length;
+    unsigned completions;
+} stale;
+
+static void remember(const struct ibv_send_wr *wr) {
+    static unsigned posted, signalled;
+    const char *how = getenv("HV_STALE");
+    unsigned which, at;
+
+    if (!how || sscanf(how, "%u:%u", &which, &at) != 2) return;
+    for (; wr; wr = wr->next) {
+        if (++posted == which && (stale.at = byte_of(wr, at, &stale.length))) {
+            if (stale.length > sizeof(stale.old)) stale.length = sizeof(stale.old);
+            memcpy(stale.old, stale.at, stale.length);
+            stale.completions = signalled + 1;
+        }
+        signalled += all_signalled || wr->send_flags & IBV_SEND_SIGNALED;
+    }
+}
+
+static void put_back(const struct ibv_wc *wc) {
+    static unsigned completions;
+
+    if (wc->opcode & IBV_WC_RECV || ++completions != stale.completions) return;
+    memcpy(stale.at, stale.old, stale.length);
+    done();
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     disguise(wr);
-    return fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
+    remember(wr);
+    const int ret = fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
+    if (shortened) shortened->length = whole;
+    shortened = NULL;
+    lose_cpu(1);
+    return ret;
+}
+
+/* Receives are used up in the order in which they were posted: so this is where datagram number N
+ * comes. */
+static char *strangers;
+
+static void expect_stranger(const struct ibv_recv_wr *wr) {
+    static int posted;
+    const char *which = getenv("HV_STRANGER");
+
+    for (; which && wr; wr = wr->next)
+        if (++posted == atoi(which)) strangers = (char *)(uintptr_t)wr->sg_list[0].addr;
+}
+
+/* The last 20 of a GRH's 40 bytes are an IPv4 header. With the halves of its source address
+ * exchanged, its checksum stays right. */
+static void estrange(const struct ibv_wc *wc) {
+    static int came;
+    char *source = strangers + 20 + 12, half[2];
+
+    if (!strangers || !(wc->opcode & IBV_WC_RECV) || ++came != atoi(getenv("HV_STRANGER"))) return;
+    memcpy(half, source, 2);
+    memcpy(source, source + 2, 2);
+    memcpy(source + 2, half, 2);
+    done();
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    expect_stranger(wr);
+    lose_cpu(1);
     return fails("ibv_post_recv", SITE) ? errno : real_ops.post_recv(qp, wr, bad);
 }
 
@@ -189,6 +314,9 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 }
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
+    static bool asked; /* later it is to sleep, and to be woken */
+    if (!asked) lose_cpu(6);
+    asked = true;
     return fails("ibv_req_notify_cq", SITE) ? errno : real_ops.req_notify_cq(cq, solicited_only);
 }
 
@@ -196,6 +324,9 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
     int n = fails("ibv_poll_cq", SITE) ? -1 : real_ops.poll_cq(cq, room, wc);
 
     if (n > 0 && fails("completion", SITE)) wc->status = (enum ibv_wc_status)errno;
+    /* If nothing is to fail, calls are only listed, and this is none. */
+    if (n > 0 && getenv("HV_FAIL") && fails("wr_id", SITE)) wc->wr_id ^= (uint64_t)errno;
+    for (int i = 0; i < n; i++) put_back(&wc[i]), estrange(&wc[i]);
     return n;
 }
 

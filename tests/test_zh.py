@@ -314,8 +314,8 @@ class Words(unittest.TestCase):
             self.assertRegex(theirs[1], HAN)
 
     def test_words(self):
-        english, chinese = (check_words.table(language) for language in ("en", "zh"))
-        chinese = {key: text for key, text in chinese.items() if not key.startswith("value ")}
+        english, chinese = ({key: text for key, text in check_words.table(language).items()
+                             if not key.startswith("value ")} for language in ("en", "zh"))
         for name, ours, theirs, least in (("words.py", words.ENGLISH, words.CHINESE, 30),
                                           ("check_words", english, chinese, 80)):
             self.assertEqual(set(ours), set(theirs))

@@ -60,8 +60,7 @@ class Examiner(Spoiler):
 
     def draw(self, most_blocks=132):
         size = self.random.randint(1, 2500)
-        return Layout(size, self.random.randint(most_blocks // 4, most_blocks),
-                      size + self.random.randint(1, 500))
+        return Layout(size, self.random.randint(most_blocks // 4, most_blocks), size + self.random.randint(1, 500))
 
     # ---- one pair ----
 
@@ -73,8 +72,7 @@ class Examiner(Spoiler):
         self.course.pattern_fill(buffer, ctypes.c_size_t(len(buffer)), ctypes.c_uint64(seed))
         self.message = buffer.raw
         self.tried = [f"--method={method}", *(f"--{name.replace('_', '-')}={value}" for name, value
-                                              in layout._asdict().items()),
-                      f"--seed={seed}", f"--iters={messages}"]
+                                              in layout._asdict().items()), f"--seed={seed}", f"--iters={messages}"]
 
         def side(role, workload):
             program = [f"{MINE}/{self.program}"] if role in students else [*self.at_once, f"{WORK}/reference"]
@@ -164,8 +162,7 @@ class Examiner(Spoiler):
             self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
             said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
-            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}"
-                                               for line in said)])) from None
+            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said)])) from None
 
     @staticmethod
     def not_ready():
@@ -214,8 +211,7 @@ class Examiner(Spoiler):
         """Where the memory lies that a side's line names, as thread and address: the NIC may know
         it by another address (ibv_reg_mr_iova(3))."""
         addr = int(fields(line.decode("ascii", "replace")).get("addr", "0"), 16)
-        return next(((r.thread, r.addr + addr - r.iova) for r in regions
-                     if r.iova <= addr < r.iova + r.length), (0, 0))
+        return next(((r.thread, r.addr + addr - r.iova) for r in regions if r.iova <= addr < r.iova + r.length), (0, 0))
 
     def judge(self, role, method, layout, before, after, line, copies, regions):
         """A side's memory, and what the NIC read and wrote there."""
@@ -336,8 +332,7 @@ class Examiner(Spoiler):
 
         def nowhere(step, pair):
             if step == "server's line":
-                pair.said["server"] = re.sub(rb" %s=0x[0-9a-f]+" % name, b" %s=0x1" % name,
-                                             pair.said["server"])
+                pair.said["server"] = re.sub(rb" %s=0x[0-9a-f]+" % name, b" %s=0x1" % name, pair.said["server"])
             if step in ("moved", "done"):
                 raise Wrong(f'the client says "sync {step}"')
 
@@ -346,8 +341,7 @@ class Examiner(Spoiler):
 
         self.when("its peer says FAIL", self.refuses, "client",
                   at("verdict", lambda pair: pair.said.update(server=b"verdict FAIL")))
-        self.when("its request fails", self.refuses, "client", nowhere,
-                  Layout(17, self.random.randint(5, 20), 30))
+        self.when("its request fails", self.refuses, "client", nowhere, Layout(17, self.random.randint(5, 20), 30))
         self.when("its peer stops", self.refuses, self.receiver, at("prepared", self.stop_peer))
         for role in ("client", "server"):
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
@@ -417,8 +411,7 @@ class Examiner(Spoiler):
         points = [(block_size, max(length // block_size, 1) * block_size), (64, 65536), (128, 65536)]
         watch = Stopwatch(points[:self.random.choice((1, 1, 2, 3))])
         with self.nic.unwatched():
-            Pair(watch.step, 200).run(
-                lambda more: Side("server", [f"{WORK}/reference", "--timeout=200", *more]),
+            Pair(watch.step, 200).run(lambda more: Side("server", [f"{WORK}/reference", "--timeout=200", *more]),
                 lambda more: Side("client", [
                     f"{MINE}/{self.program}", f"--student={student}", "--bench", "--iters=1",
                     f"--sizes={size}", "--timeout=200", *more], self.user))
@@ -464,8 +457,7 @@ class Examiner(Spoiler):
         print(f"Score: {score}/{sum(parts[part] for part in points)}")
         print("ROW " + json.dumps({"score": score, "points": points, "of": {
             part: str(most) for part, most in parts.items()}, "why": why, "figures": figures,
-            "own": re.sub("[^ -~]", "?", own),
-            "kernel": os.uname().release}), flush=True)
+            "own": re.sub("[^ -~]", "?", own), "kernel": os.uname().release}), flush=True)
 
 
 def main(root, built, lab, sizes, parts, *only):

@@ -98,16 +98,14 @@ class Packet:
 def packets(pcap):
     command = ["tshark", "-r", pcap, "-d", "udp.port==4791,infiniband", "-T", "fields",
                "-E", "occurrence=f", *(word for name in FIELDS for word in ("-e", name))]
-    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         check=True).stdout
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True).stdout
     first_psns = {}
     return [Packet(line, first_psns) for line in out.splitlines() if line.strip()]
 
 
 def ladder(pcap, client="10.0.1.2", server="10.0.1.1"):
     print(f"client {client:<75} server {server}")
-    for (right, name, payload), group in itertools.groupby(
-            packets(pcap), lambda p: (p.src == client, p.name, p.payload)):
+    for (right, name, payload), group in itertools.groupby(packets(pcap), lambda p: (p.src == client, p.name, p.payload)):
         group = list(group)
         while group:  # only Middle packets have nothing but their number to tell
             some = group if "Middle" in name else group[:1]

@@ -29,8 +29,7 @@ class Spoiler:
             elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
                 self.spoil(pair.sides, pair.first, layout, where, kind)
             if step == "done" and where == "gap":
-                bases.update(base for _, base in Memory(pair.sides[role].members()).find(
-                    layout, self.message))
+                bases.update(base for _, base in Memory(pair.sides[role].members()).find(layout, self.message))
             if step == "verdict":
                 verdict.append(pair.said[role])
                 pair.said[OTHER[role]] = b"verdict PASS"

@@ -4,7 +4,6 @@ memory is read by root while it waits at a barrier. Only in the VM."""
 import os
 import re
 import struct
-import subprocess
 from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
 
@@ -28,7 +27,9 @@ p:free_completion_channel uverbs_completion_event_file_destroy_uobj
 p:closing uverbs_destroy_ufile_hw
 r:closed uverbs_destroy_ufile_hw
 """
-EVENT = re.compile(r"-(\d+) +\[\d+\] \S+ +[\d.]+: (\w+): \(.*?\)(.*)")
+# The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
+# event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
+PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
 DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
@@ -60,12 +61,23 @@ class Wrong(Exception):
 class Nic:
     """Soft-RoCE, watched."""
     def __init__(self, probes=PROBES):
-        subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False,
-                       stderr=subprocess.DEVNULL)
-        for name, value in (("kprobe_events", probes), ("buffer_size_kb", "4096"),
-                            ("options/record-cmd", "0"),  # a program chooses its name itself
-                            ("events/kprobes/enable", "1")):
-            write(f"{TRACE}/{name}", value)
+        write(f"{TRACE}/buffer_size_kb", "4096")
+        events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
+        for probe in probes.splitlines():
+            event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
+            if not os.path.exists(event):  # a stopped VM may have it already
+                os.write(events, probe.encode())
+                write(f"{event}/enable", "1")
+        self.kinds = dict(map(self.kind, probes.splitlines()))
+        self.raw, self.known = os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK), []
+
+    @staticmethod
+    def kind(probe):
+        """An event's number; its name, where its fields lie, and their names."""
+        about, _, *fields = probe.split()
+        where = "=16x" if about[0] == "p" else "=24x"  # behind what all have: the thread, one place in the kernel or two
+        return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
+            about[2:], struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)), [f.partition("=")[0] for f in fields])
 
     @contextmanager
     def unwatched(self):
@@ -77,13 +89,21 @@ class Nic:
     def forget(self):
         """From here on events count."""
         write(f"{TRACE}/trace", "")
+        self.known = []
 
-    @staticmethod
-    def events():
+    def events(self):
         """All that happened, in order: thread, kind, and what is known of it."""
-        return [(int(thread), kind, {name: int(value, 0) for name, _, value in
-                                     (word.partition("=") for word in rest.split())})
-                for thread, kind, rest in EVENT.findall(read(f"{TRACE}/trace"))]
+        with suppress(BlockingIOError):  # that was all
+            while page := os.read(self.raw, 1 << 16):
+                at, end = PAGE.size, PAGE.size + (PAGE.unpack_from(page)[1] & 0xfffff)
+                while at < end:
+                    head, number, rest, thread = EVENT.unpack_from(page, at)
+                    whole = 4 * (head & 31) if 0 < head & 31 < 29 else 0
+                    if whole and number in self.kinds:
+                        name, fields, names = self.kinds[number]
+                        self.known.append((thread, name, dict(zip(names, fields.unpack_from(page, at + 4)))))
+                    at += 4 + (whole or (4 if head & 31 > 29 else number | rest << 16))  # a time; nothing
+        return self.known
 
     def seen(self, events=None):
         events = events or self.events()
@@ -102,8 +122,7 @@ class Nic:
                 now[f["mr"]] = asked.pop(thread)
                 seen.regions.append(now[f["mr"]])
             elif kind == "copy" and (region := now.get(f["mr"] + inside)):
-                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova,
-                                        f["len"], f["dir"] == 0))
+                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova, f["len"], f["dir"] == 0))
             elif kind == "create_qp":
                 creator[f["qp"]] = thread
                 seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
@@ -154,8 +173,7 @@ class Memory:
 
     def at(self, addr, length):
         """By process: the bytes there."""
-        return {pid: data[addr - start:addr - start + length]
-                for pid, start, data in self.pieces
+        return {pid: data[addr - start:addr - start + length] for pid, start, data in self.pieces
                 if start <= addr and addr + length <= start + len(data)}
 
     def find(self, layout, message):
@@ -179,10 +197,11 @@ def span(layout):
 
 def with_message(layout, held, message):
     """A span with this message in its blocks, and its gaps as they were."""
-    right = bytearray(held)
-    for i in range(layout.block_num):
-        right[i * layout.stride:i * layout.stride + layout.block_size] = \
-            message[i * layout.block_size:(i + 1) * layout.block_size]
+    right, (size, number, stride) = bytearray(held), layout
+    for i in range(min(size, number)):  # by blocks, or by what stands first, second and so on in each: the fewer
+        which, of = (slice(i, None, stride), slice(i, None, size)) if size < number else (
+            slice(i * stride, i * stride + size), slice(i * size, (i + 1) * size))
+        right[which] = message[of]
     return right
 
 

@@ -23,17 +23,20 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.dirname(HERE))
+sys.path += [os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
 # pylint: disable=wrong-import-position
 import starter  # noqa: E402
+import witness  # noqa: E402
 from check_words import say  # noqa: E402
-from parts import LABS, LAST  # noqa: E402
+from parts import ALONE, LABS, LAST  # noqa: E402
+from seen import PROBES  # noqa: E402
 from words import language, padded  # noqa: E402
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
 BUILT = f"{ROOT}/build/learn"
 COMPILED = f"{BUILT}/pyc"
+WATCHED = f"{BUILT}/probes"  # the probes that most labs take: the stopped VM has them already
 # Python's own modules stand compiled beside their sources, ours in COMPILED: to compile them in the VM takes a second.
 JUDGE = """import collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -41,6 +44,7 @@ sys.pycache_prefix = sys.argv[2]
 import judge
 judge.main(sys.argv[3])
 """
+CPU = "max,-erms,-fsrm"  # without rep movsb and stosb, each byte of which is emulated by itself
 BLOCKS = ("05", "06", "07")
 SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
 NUMBERS = [f"{number:02}" for number in range(1, 14)]
@@ -143,8 +147,13 @@ def helpers():
         out = f"{BUILT}/{name}.so"
         if not os.path.exists(out) or any(os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files):
             subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"], check=True, cwd=ROOT)
+    probes = "".join(probe + "\n" for probe in (witness.PROBES + PROBES).splitlines()
+                     if probe[2:].split()[0] not in ALONE)
+    if not os.path.exists(WATCHED) or starter.read(WATCHED) != probes:
+        with open(WATCHED, "w", encoding="ascii") as file:
+            file.write(probes)
     sys.pycache_prefix = COMPILED
-    for part in ("learn/check", "witness"):
+    for part in ("learn", "witness"):
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
 
 
@@ -187,8 +196,10 @@ def judged(jobs):
             [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, HERE, COMPILED,
              file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             errors="replace", check=False, env={
-                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), **os.environ, "TESTENV": os.environ.get("TESTENV", "vm"),
-                "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes", "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
+                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), "TESTENV_MEMORY": "512",
+                "TESTENV": "vm", **os.environ,
+                "TESTENV_CLOCK": "virtual", "TESTENV_CPU": CPU, "TESTENV_SEALED": "yes", "TESTENV_PROBES": WATCHED,
+                "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
         print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)

@@ -6,13 +6,12 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../witness")]
+sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
 # pylint: disable=wrong-import-position
 import seen  # noqa: E402
 import witness  # noqa: E402
-import pairing  # noqa: E402
-from pairing import Pair  # noqa: E402
-from parts import ALONE, BOTH, LABS, LAST, UNUSED  # noqa: E402
+from pairing import Pair, Side  # noqa: E402
+from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
 from rules import OTHER, notices  # noqa: E402
 from check_words import say  # noqa: E402
 
@@ -28,15 +27,19 @@ class Judge:
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
-        lab, env = LABS[self.job["lab"]], None
+        lab, env = LABS[self.job["lab"]], {}
         number = 2 if len(students) > 1 else students.index("server") + 1 if "server" in students else 0
         programs = {role: self.job["program" if role in students else "reference"] for role in OTHER}
-        if harm and harm.env:
-            name, value = harm.env.split("=")
-            env = {name: value, "LD_PRELOAD": self.job[name]}
-        elif len(students) == 1 and not harm:
+        draw = self.job["draws"][number]
+        if number < 2 and not harm:
             harm = lab.harms[students[0]]
-        arguments = lab.runs[number].format(**self.job["draws"][number]).split()
+            env = {students[0]: {"HV_SLOW": "10"}} if students[0] in SLOW.get(self.job["lab"], ()) else {}
+        if harm and harm.env:
+            name, value = harm.env(draw).split("=")
+            env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
+        for variables in env.values():
+            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": self.job.get(next(iter(variables)), self.job["HV_FAIL"])}
+        arguments = lab.runs[number].format(**draw).split()
         return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
 
     def once(self, students):
@@ -46,13 +49,12 @@ class Judge:
         return self.runs[students]
 
     def alone(self, harm):
-        """What is wrong with how the client takes it."""
-        run = self.run(("client",), harm)
-        self.last = run, "client"
-        if harm.status:
-            return say("not as", what=say(harm.what), role="client", status=run.status("client"), right=harm.status) \
-                if run.status("client") != harm.status else None
-        return notices(run, "client")
+        """What is wrong with how a side takes it."""
+        run, role = self.run((harm.role,), harm), harm.role
+        self.last = run, role
+        if harm.status in (None, run.status(role)):
+            return notices(run, role)
+        return say("not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status)
 
     def part(self, part):
         """What is wrong with it, in a sentence; nothing if all is right."""
@@ -94,15 +96,9 @@ class Judge:
         return rows
 
 
-def one_provider():
-    """Of libibverbs' libraries for devices that of Soft-RoCE alone: loading all takes each process a second here."""
-    pairing.mount("tmpfs", "/etc/libibverbs.d")
-    witness.write("/etc/libibverbs.d/rxe.driver", "driver rxe\n")
-
-
 def main(path):
-    one_provider()
     os.makedirs("/run/grade", exist_ok=True)
+    Side.fixed = ("server",)  # not both: nobody's address may be his peer's by chance
     with open(path, encoding="utf-8") as file:
         jobs = list(enumerate(json.load(file)))
     ours = [each for each in jobs if each[1]["lab"] in LABS]

@@ -4,17 +4,18 @@ to 07 are examined by witness/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
-from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, made, no_rnr, notices, only,
-                   passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states, stops,
-                   strangers, verdict, window_type, with_channel)
+from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, keeps, made, no_rnr, notices,
+                   only, passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states,
+                   stops, strangers, verdict, wakes, window_type, with_channel)
 from check_words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
 # one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
 Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
 # Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
-# barrier (see Run.on); env: or in what surroundings the program is run; status: how it must end (0: not well).
-Harm = namedtuple("Harm", "what action env status", defaults=(None, None, 0))
+# barrier (see Run.on); env(draw): or what tests/fail_verbs.c or other_device.c is told; peer: in the peer, and not in
+# the program itself; role: whose, if it needs a run of its own; status: how it must end, if not with a failure.
+Harm = namedtuple("Harm", "what action env peer role status", defaults=(None, None, False, "client", None))
 Lab = namedtuple("Lab", "runs harms alone parts")
 LAST = 99
 BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
@@ -37,8 +38,20 @@ def other_rkey(step, run, _):
         run.replace("server", rb" rkey=0x[0-9a-f]+", b" rkey=0x1")
 
 
+def middle(draw, each=1, which=1):
+    """The number of a request, of a message that is neither the first nor the last. each: requests of a message."""
+    return each * (1 + draw["seed"] % (draw["few"] - 2)) + which
+
+
+def place(draw, size):
+    """A byte of the second half, or the last one: who verifies too few bytes, begins at the first."""
+    return (size // 2 + draw["seed"] % (size // 2), size - 1)[draw["seed"] % 3 == 0]
+
+
 LATE, GUARD = Harm("late", at("done", 5)), Harm("guard", at("done", lambda run: asked(run, "size", 8) + 3))
-STATUS, RKEY = Harm("status", env="HV_FAIL=completion:1:10"), Harm("rkey", other_rkey)
+RKEY = Harm("rkey", other_rkey)
+STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
+WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
 
 
 # ---- what goes over the wire ----
@@ -95,7 +108,7 @@ def chains(run):
 
 
 def loans(run):
-    part = run.regions("server")[0].iova + 16 if run.regions("server") else 0
+    part = next((f["addr"] for f in run.any("bind")), 0)
     last = [("RDMA WRITE", {"va": (part, "why lent"), "length": size(run)})]
     keys = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
     return [message for i in range(asked(run, "iters")) for message in last + [
@@ -103,8 +116,8 @@ def loans(run):
 
 
 def binds(run, role):
-    """Each loan is bound where the part lies, for WRITEs alone."""
-    lent, used = run.regions(role)[0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
+    """Each loan is bound inside the region for windows, for WRITEs alone."""
+    lent, used = [r for r in run.regions(role) if r.access & MW][0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
     keys = [f["rkey"] for f in run.any("bind")]
     for key, told in zip(keys, used):
         if key != told:
@@ -112,7 +125,8 @@ def binds(run, role):
         if keys.count(key) > 1:
             return say("same key", rkey=key)
     for f in run.any("bind"):
-        for name, right in (("addr", lent.iova + 16), ("length", size(run)), ("access", RW)):
+        inside = min(max(f["addr"], lent.iova), lent.iova + lent.length - size(run))
+        for name, right in (("addr", inside), ("length", size(run)), ("access", RW)):
             if f[name] != right:
                 return say("bind", role=role, name={"access": "mw_access_flags"}.get(name, name), found=hex(f[name]),
                            right=hex(right))
@@ -127,7 +141,7 @@ def refilled(run, role):
 
 def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
     """runs: the client's options when it is the student's, when the server is, and when both are. harms: what is done
-    to the client and to the server in the first two. alone: harm that needs a run of its own; to a client."""
+    to the client and to the server in the first two. alone: harm that needs a run of its own."""
     last = [Part("with itself", LAST, BOTH, [], [passes, gives_back]),
             Part("careful", LAST, BOTH, [] if any(notices in part.rules for part in parts) else [notices])]
     return Lab(runs.split(" / "), dict(zip(BOTH, harms)), alone, [*parts, *last])
@@ -144,8 +158,8 @@ LABS = {
         Part("states", 3, BOTH, [states(server=RW)]),
         Part("the WRITE", 4, BOTH, [
             sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
-            only("client", completes), sge_of_requests("client", text)], [passes]),
-        harms=(LATE, LATE), alone=(RKEY,)),
+            only("client", completes), sge_of_requests("client", text)], [passes, keeps]),
+        harms=(LATE, LATE), alone=(RKEY, WR_ID)),
     "02": lab(
         f"{SIZES} / {SIZES} / --size={{big}}",
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
@@ -153,7 +167,8 @@ LABS = {
             *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), completes,
             *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH), data_right], [verdict]),
         Part("undo", 3, BOTH, [], [gives_back, passes]),
-        harms=(LATE, LATE)),
+        harms=(Harm("short", env=lambda draw: f"HV_SEND={middle(draw)}:l:{draw['odd'] - 16}", peer=True),
+               Harm("spoilt", env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}", peer=True))),
     "03": lab(
         f"{SIZES} / {SIZES} / --size={{big}}",
         Part("memory", 1, BOTH, [region(length=size, client=LW, server=RR)]),
@@ -161,22 +176,25 @@ LABS = {
         Part("the READs", 3, CLIENT, [
             sends("client", lambda run: [("RDMA READ", to_peer(run, length=size(run)))] * asked(run, "iters")),
             completes, sge_of_requests("client", size)]),
-        Part("verify", 4, BOTH, [notices], [verdict, passes]),
-        harms=(LATE, GUARD), alone=(RKEY,)),
+        Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
+        harms=(LATE, GUARD),
+        alone=(RKEY, Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'] - 15)}"))),
     "04": lab(
         "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
         Part("the device", 1, BOTH, [stops]),
         Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
         Part("the atomics", 3, CLIENT, [sends("client", atomics), completes, sge_of_requests("client", lambda _: 8)]),
-        Part("verify", 4, BOTH, [notices], [verdict, passes]),
-        harms=(LATE, LATE),
-        alone=(Harm("no atomics", env="HV_DEVICE=no-atomics", status=77), STATUS)),
+        Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
+        harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1 + draw['seed'] % 2}:0"), LATE),
+        alone=(Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77), STATUS, WR_ID)),
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
         Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
         Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size), data_right]),
-        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), passes])),
+        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), wakes, passes]),
+        alone=(STATUS, Harm("spoilt", env=lambda draw: "HV_SEND={}:b:{}".format(
+            middle(draw, BURST, 1 + draw["seed"] // 3 % BURST), place(draw, draw["odd"])), peer=True, role="server"))),
     "09": lab(
         f"{SIZES} / {SIZES} / --iters={{few}}",
         Part("queue pair", 1, BOTH, [queue_pair(4)]),
@@ -184,32 +202,43 @@ LABS = {
         Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes,
                                    only("client", data_right)]),
         Part("from whom", 4, BOTH, [
-            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes])),
+            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes]),
+        harms=(Harm("not due", env=lambda draw: "HV_SEND=2:i:60000", peer=True, status=0),
+               Harm("stranger", env=lambda draw: "HV_STRANGER=2", status=0))),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
         Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
         Part("queue pairs", 2, BOTH, [queue_pair(srq="server")]),
         Part("the receives", 3, BOTH, [receives("server", lambda run: 128, lambda run: 1024, "srq"),
-                                       receives("client", lambda run: 1, lambda run: 0)]),
-        Part("limit and refill", 4, SERVER, [refilled, no_rnr("server"), passes])),
+                                       receives("client", lambda run: 1, lambda run: 0), no_rnr("client")]),
+        Part("limit and refill", 4, SERVER, [refilled, no_rnr("server"), passes]),
+        alone=(Harm("spoilt", env=lambda draw: f"HV_SEND={draw['many'] // 2}:b:{place(draw, 1024)}", peer=True,
+                    role="server"),)),
     "11": lab(
         "--message={short} / --message={long} / ",
         Part("ids", 1, BOTH, [stops]),
-        Part("queue pair", 2, BOTH, [queue_pair()]),
+        Part("queue pair", 2, BOTH, [region(client=LW, server=LW | RW | RR), queue_pair()]),
         Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth]),
-        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes), passes])),
+        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes),
+                                          no_rnr("server"), passes])),
     "12": lab(
         f"{SIZES} / {SIZES} / --sig-all",
         Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64, selective=True)]),
         Part("the chain", 2, CLIENT, [requests_seen, sends("client", chains), completes]),
-        Part("the completions", 3, BOTH, [passes], [verdict, passes])),
+        Part("the completions", 3, BOTH, [passes], [verdict, passes]),
+        alone=(STATUS, WR_ID, Harm("spoilt", env=lambda draw: f"HV_SEND={middle(draw, 3, 3)}:b:{place(draw, 64)}",
+                                   peer=True, role="server"))),
     "13": lab(
         f"{SIZES} / {SIZES} / --withdraw=2",
-        Part("memory", 1, BOTH, [region(length=lambda run, _: size(run) + 16, client=LW, server=LW | MW)]),
+        Part("memory", 1, BOTH, [region(length=lambda run, role: size(run) if role == "server" else 16,
+                                        client=LW, server=LW | MW)]),
         Part("the window", 2, SERVER, [made("mw", "a memory window"), window_type(2)]),
         Part("the loans", 3, SERVER, [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))]),
-        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), passes])),
+        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes])),
 }
+# The sides that are slow at times: their receives must be there before, and an event asked for.
+SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}
 # Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
-UNUSED = ("copy", "modify_qp", "packet")
-ALONE = {"srq": "10", "srq_limit": "10", "ah": "09", "mw": "13", "bind": "13", "notify": "08", "request": "12"}
+UNUSED = ("copy", "create_cq", "modify_qp", "packet")
+ALONE = {"srq": "10", "free_srq": "10", "srq_limit": "10", "ah": "09", "free_ah": "09", "mw": "13", "free_mw": "13",
+         "bind": "13", "notify": "08", "request": "12"}
