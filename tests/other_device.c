@@ -26,16 +26,32 @@ static int sges(int *max_sge, int *max_sge_rd, unsigned *most) {
     return sscanf(wanted(), "sges:%d:%d:%u", max_sge, max_sge_rd, most) == 3;
 }
 
-int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
-    int (*real)(struct ibv_context *, struct ibv_device_attr *), max_sge, max_sge_rd;
+static void disguise(struct ibv_device_attr *attr) {
+    int max_sge, max_sge_rd;
     unsigned most;
-    *(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
-    const int ret = real(context, attr);
     if (strcmp(wanted(), "no-atomics") == 0) attr->atomic_cap = IBV_ATOMIC_NONE;
     if (sges(&max_sge, &max_sge_rd, &most)) {
         attr->max_sge = max_sge;
         attr->max_sge_rd = max_sge_rd;
     }
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
+    int (*real)(struct ibv_context *, struct ibv_device_attr *);
+    *(void **)&real = dlvsym(RTLD_NEXT, "ibv_query_device", "IBVERBS_1.1");
+    const int ret = real(context, attr);
+    disguise(attr);
+    return ret;
+}
+
+/* verbs.h calls this one through a table in the context. */
+static int (*real_query_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
+                            struct ibv_device_attr_ex *, size_t);
+
+static int query_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+                    struct ibv_device_attr_ex *attr, size_t size) {
+    const int ret = real_query_ex(context, input, attr, size);
+    disguise(&attr->orig_attr);
     return ret;
 }
 
@@ -46,7 +62,11 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
         return NULL;
     }
     *(void **)&real = dlsym(RTLD_NEXT, "ibv_open_device");
-    return real(device);
+    struct ibv_context *context = real(device);
+    struct verbs_context *more = context ? verbs_get_ctx(context) : NULL;
+    if (more && more->query_device_ex)
+        real_query_ex = more->query_device_ex, more->query_device_ex = query_ex;
+    return context;
 }
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {

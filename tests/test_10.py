@@ -141,6 +141,7 @@ class Pairs(SrqTest):
         """Neither MEMORY's numbers nor the SRQ are only what the server says."""
         if IN_VM:
             nic = Nic("p:made rxe_create_qp srq=+32($arg2):x64 receives=+52($arg2):u32\n")
+            self.addCleanup(write, f"{TRACE}/kprobe_events", "")
             self.addCleanup(write, f"{TRACE}/events/kprobes/enable", "0")
             nic.forget()
         port, server = self.begin()

@@ -33,9 +33,9 @@ def at(moment, offset):
     return action
 
 
-def other_rkey(step, run, _):
-    if step == "server's line":
-        run.replace("server", rb" rkey=0x[0-9a-f]+", b" rkey=0x1")
+def told(moment, words, others):
+    """The server's line says something else."""
+    return lambda step, run, _: run.replace("server", words, others) if step == moment else None
 
 
 def middle(draw, each=1, which=1):
@@ -44,13 +44,14 @@ def middle(draw, each=1, which=1):
 
 
 def place(draw, size):
-    """A byte of the second half, or the last one: who verifies too few bytes, begins at the first."""
-    return (size // 2 + draw["seed"] % (size // 2), size - 1)[draw["seed"] % 3 == 0]
+    """The last byte, or one of the second half: who verifies too few bytes, begins at the first."""
+    return (size // 2 + draw["seed"] % (size // 2), size - 1)[draw["seed"] % 3 > 0]
 
 
 LATE, GUARD = Harm("late", at("done", 5)), Harm("guard", at("done", lambda run: asked(run, "size", 8) + 3))
-RKEY = Harm("rkey", other_rkey)
+RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
 STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
+VERDICT = Harm("verdict", told("verdict", b"PASS", b"FAIL"), status=1)
 WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
 
 
@@ -117,7 +118,8 @@ def loans(run):
 
 def binds(run, role):
     """Each loan is bound inside the region for windows, for WRITEs alone."""
-    lent, used = [r for r in run.regions(role) if r.access & MW][0], [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
+    lent = [r for r in run.regions(role) if r.access & MW][0]
+    used = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
     keys = [f["rkey"] for f in run.any("bind")]
     for key, told in zip(keys, used):
         if key != told:
@@ -158,8 +160,8 @@ LABS = {
         Part("states", 3, BOTH, [states(server=RW)]),
         Part("the WRITE", 4, BOTH, [
             sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
-            only("client", completes), sge_of_requests("client", text)], [passes, keeps]),
-        harms=(LATE, LATE), alone=(RKEY, WR_ID)),
+            only("client", completes), sge_of_requests("client", text, pieces=True)], [passes, keeps]),
+        harms=(LATE, LATE), alone=(RKEY, WR_ID, VERDICT)),
     "02": lab(
         f"{SIZES} / {SIZES} / --size={{big}}",
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
@@ -175,18 +177,19 @@ LABS = {
         Part("states", 2, BOTH, [states(asks=1, answers=1, server=RR)]),
         Part("the READs", 3, CLIENT, [
             sends("client", lambda run: [("RDMA READ", to_peer(run, length=size(run)))] * asked(run, "iters")),
-            completes, sge_of_requests("client", size)]),
+            completes, sge_of_requests("client", size, pieces=True)]),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
-        harms=(LATE, GUARD),
-        alone=(RKEY, Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'] - 15)}"))),
+        harms=(Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'])}"), GUARD),
+        alone=(RKEY, VERDICT)),
     "04": lab(
         "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
         Part("the device", 1, BOTH, [stops]),
         Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
         Part("the atomics", 3, CLIENT, [sends("client", atomics), completes, sge_of_requests("client", lambda _: 8)]),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
-        harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1 + draw['seed'] % 2}:0"), LATE),
-        alone=(Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77), STATUS, WR_ID)),
+        harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1}:0"), LATE),
+        alone=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 3}:0"), STATUS, WR_ID, VERDICT,
+               Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77))),
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
         Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),

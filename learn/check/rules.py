@@ -161,12 +161,26 @@ def receives(role, least, length, which="recv"):
     return demand
 
 
+def joined(found, wanted):
+    """One message may be moved by several WRITEs or READs, side by side: these count as one."""
+    out = []
+    for p in found:
+        last, (_, fields) = out[-1] if out else p, wanted[min(len(out), len(wanted)) - 1] if wanted else ("", {})
+        if p.opcode & 31 in (6, 10, 12) and KINDS[p.opcode & 31] == KINDS.get(last.opcode & 31) and \
+                (p.rkey, p.va) == (last.rkey, last.va + last.length) and last.length < fields.get("length", 0):
+            out[-1] = last._replace(length=last.length + p.length)
+        else:
+            out.append(p)
+    return out
+
+
 def sends(role, right, name="messages"):
     """right(run): of each message the kind, and fields that it has, in order."""
     def demand(run, r):
         if role != r:
             return None
-        found, wanted = getattr(run, name)(role), right(run)
+        wanted = right(run)
+        found = joined(getattr(run, name)(role), wanted)
         for number, (kind, fields) in enumerate(wanted):
             if number >= len(found) and run.spoilt and run.harm.env and run.status(role):
                 return None  # it has noticed, and stopped
@@ -202,14 +216,15 @@ def requests_seen(run, role):
     return say("completions", role=role, found=found, right=right) if found != right else None
 
 
-def sge_of_requests(role, length, step="done"):
+def sge_of_requests(role, length, step="done", pieces=False):
+    """pieces: a message may be that of several requests."""
     def demand(run, r):
         if role != r:
             return None
         for request in run.queue(role, step, "send")[1]:
             wrong = next(filter(None, (sge_right(run, role, "request", sge) for sge in request.sges)), None)
             total = sum(sge[1] for sge in request.sges)
-            if wrong or total != length(run):
+            if wrong or not (pieces and 0 < total < length(run)) and total != length(run):
                 return wrong or say("sge length", role=role, what="request", found=total, right=length(run))
         return None
     return demand
