@@ -80,11 +80,13 @@ class Nic:
             about[2:], struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)), [f.partition("=")[0] for f in fields])
 
     @contextmanager
-    def unwatched(self):
-        """For measuring: watching takes time."""
-        write(f"{TRACE}/events/kprobes/enable", "0")
-        yield
-        write(f"{TRACE}/events/kprobes/enable", "1")
+    def unwatched(self, events="kprobes"):
+        """For measuring, and for more copies than are worth looking at: watching takes time."""
+        write(f"{TRACE}/events/{events}/enable", "0")
+        try:
+            yield
+        finally:
+            write(f"{TRACE}/events/{events}/enable", "1")
 
     def forget(self):
         """From here on events count."""

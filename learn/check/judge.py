@@ -90,7 +90,9 @@ class Judge:
                 why = say("nothing seen", reason=repr(reason))
             if why and self.last:
                 run, role = self.last
-                words, options = "" if run.todo(role) or run.spoilt else run.words(role), " ".join(run.arguments)
+                sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
+                words = "" if run.todo(role) or run.spoilt else "; ".join(filter(None, map(run.words, sides)))
+                options = " ".join(run.arguments)
             rows.append({"part": part.name, "todo": part.todo, "right": not why, "why": why, "says": words,
                          "options": options})
         return rows

@@ -163,7 +163,7 @@ LABS = {
             only("client", completes), sge_of_requests("client", text, pieces=True)], [passes, keeps]),
         harms=(LATE, LATE), alone=(RKEY, WR_ID, VERDICT)),
     "02": lab(
-        f"{SIZES} / {SIZES} / --size={{big}}",
+        f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
         Part("the messages", 2, BOTH, [
             *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), completes,
@@ -172,7 +172,7 @@ LABS = {
         harms=(Harm("short", env=lambda draw: f"HV_SEND={middle(draw)}:l:{draw['odd'] - 16}", peer=True),
                Harm("spoilt", env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}", peer=True))),
     "03": lab(
-        f"{SIZES} / {SIZES} / --size={{big}}",
+        f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
         Part("memory", 1, BOTH, [region(length=size, client=LW, server=RR)]),
         Part("states", 2, BOTH, [states(asks=1, answers=1, server=RR)]),
         Part("the READs", 3, CLIENT, [
