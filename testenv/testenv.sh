@@ -21,7 +21,7 @@
 #   TESTENV_MTU=1500     MTU under the VM's device (4200 gives path MTU 4096)
 #   TESTENV_MEMORY=1024  MiB
 #   TESTENV_CPUS=2       of the VM
-#   TESTENV_CPU=max      QEMU's processor, where one is emulated
+#   TESTENV_CPU=max      QEMU's processor where one is emulated; else max, without rep movsb if TESTENV_CLOCK is unset
 #   TESTENV_PROBES=FILE  kprobe events that a stopped VM has already (tracefs, kprobe_events)
 #   TESTENV_SEALED=yes   the VM has not even results/ to write to
 #   TESTENV_CLOCK=virtual  the VM, with one CPU and a clock that counts instructions:
@@ -133,15 +133,16 @@ wires() {
 # qemu_start ACCEL [ARG…] - QEMU on $dir, with more arguments for it. What a stopped VM was
 # made with and what goes on with it must have the same devices, so all have all of them.
 qemu_start() {
-	local cpu=${TESTENV_CPU:-max} share=local,security_model=none,multidevs=remap results=$dir n terminals=()
+	local cpu=${TESTENV_CPU:-max,-erms,-fsrm} share=local,security_model=none,multidevs=remap results=$dir n terminals=()
 	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
+	if [ "${TESTENV_CLOCK:-}" = virtual ]; then # figures are compared: of a processor that copies by rep movsb
+		accel=tcg,thread=single,tb-size=$((${TESTENV_MEMORY:-1024} < 1024 ? 128 : 512)) # MiB of translated code
+		cpu=${TESTENV_CPU:-max} cpus=(-smp 1 -icount shift=2)
+	fi
 	if [ "$arch" = aarch64 ]; then # emulating all that a processor can be is slow there
 		machine=virt,gic-version=max console=ttyAMA0 cpu=cortex-a72
 	fi
 	[ "$1" != kvm ] || cpu=host
-	if [ "${TESTENV_CLOCK:-}" = virtual ]; then
-		accel=tcg,thread=single,tb-size=128 cpus=(-smp 1 -icount shift=2) # MiB of translated code, not 1,024
-	fi
 	if [ "${TESTENV_HOSTS:-1}" = 2 ]; then
 		wires "${dir%/other}" "$host"
 		cpus=(-smp 1) # two on each would take turns on most machines
