@@ -6,6 +6,7 @@ and takes the same command line. Everything of theirs, compiler runs too, happen
     ONLY="sgl NAME:copy"   these parts of the rubric alone; the second of that student's program (or ID:copy)
     SEED=17                the layouts of an earlier run, which named it
     ONE=yes                all in FOLDER is one student's
+    JOBS=4                 VMs at a time, of 1 GiB; else as many as there are processors and memory for them
     AGAIN="NAME"           these once more, with the layouts that they had; all: everything
 What is found goes into results/programs.jsonl (RESULTS=FILE), a line for each as it is done. What stands
 there is not graded again, so that a class goes on where it was stopped."""
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import collect
 import expected
@@ -68,32 +70,70 @@ def known(path=RESULTS):
     return rows
 
 
-def in_the_vm(lab, entries, points, sizes, keep):
-    """Grades them in one VM. Returns how many it got done, or ends if it could not even begin."""
-    done, begun, began = 0, False, time.monotonic()
-    with tempfile.TemporaryDirectory() as built:
-        put_together(lab, [dict(entry) for entry in entries], built)
-        with subprocess.Popen(
-                [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/witness/examine.py", ROOT,
-                 built, lab, sizes, ",".join("=".join(part) for part in points),
-                 *os.environ.get("ONLY", "").split()], stdout=subprocess.PIPE, text=True, errors="replace",
-                env={"TESTENV_LIMIT": str(120 + 120 * len(entries)), **os.environ, "TESTENV": "vm",
-                     "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes"}) as vm:
-            for line in vm.stdout:
-                if not line.startswith("ROW "):
-                    begins = line.startswith("#### ") and done < len(entries)
-                    print(f"#### {entries[done]['name']}\n" if begins else line, end="", flush=True)
-                    begun = begun or begins
-                    continue
-                keep({**entries[done], **json.loads(line[4:])})
-                done += 1
-                took = time.monotonic() - began
-                if len(entries) > 1:
-                    print(f"# {done} of {len(entries)}; {took / done * (len(entries) - done) / 60:.0f} "
-                          "min to go", file=sys.stderr)
-    if not begun or (os.environ.get("ONLY") and done < len(entries)):
-        sys.exit(vm.returncode or 1)
-    return done
+class Class:
+    """Hand-ins that are graded, in some VMs at a time: each is emulated, and takes one processor."""
+    def __init__(self, lab, entries, points, sizes, keep):
+        self.lab, self.points, self.sizes, self.keep = lab, points, sizes, keep
+        self.only = os.environ.get("ONLY", "").split()
+        self.entries, self.done, self.began, self.stopped = entries, 0, time.monotonic(), False
+
+    def run(self):
+        with open("/proc/meminfo", encoding="ascii") as file:
+            room = int(re.search(r"MemAvailable: +(\d+)", file.read())[1]) >> 20
+        jobs = max(1, int(os.environ.get("JOBS") or min(os.cpu_count(), room, len(self.entries))))
+        with ThreadPoolExecutor(jobs) as pool:
+            shares = [pool.submit(self.share, self.entries[n::jobs]) for n in range(jobs)]
+            try:
+                for share in shares:
+                    share.result()
+            finally:
+                self.stopped = True  # if it was Ctrl-C, which ends the VMs
+
+    def share(self, entries):
+        """Some of them, one after another."""
+        tries = 0
+        while entries and not self.stopped:
+            done = self.in_a_vm(entries)
+            entries, tries = entries[done:], tries + 1 if not done else 1
+            if entries and tries == 2:  # it was the first of a VM twice
+                row = {**entries.pop(0), "score": 0, "of": dict(self.points), "points": {}, "figures": {},
+                       "why": {"builds": "the VM ended twice while it was graded: look at it by hand"}}
+                print(f"\n#### {row['name']}\n     {row['why']['builds']}\nScore: 0")
+                self.keep(row)
+                tries = 0
+
+    def in_a_vm(self, entries):
+        """Grades them in one VM. Returns how many it got done, or ends if it could not even begin."""
+        done, report = 0, []
+        with tempfile.TemporaryDirectory() as built:
+            put_together(self.lab, [dict(entry) for entry in entries], built)
+            with subprocess.Popen(
+                    [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-B", f"{ROOT}/witness/examine.py", ROOT,
+                     built, self.lab, self.sizes, ",".join("=".join(part) for part in self.points),
+                     *self.only], stdout=subprocess.PIPE, text=True, errors="replace",
+                    env={"TESTENV_LIMIT": str(120 + 120 * len(entries)), **os.environ, "TESTENV": "vm",
+                         "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes"}) as vm:
+                for line in vm.stdout:
+                    if not line.startswith("ROW "):
+                        begins = line.startswith("#### ") and done < len(entries)
+                        report.append(f"#### {entries[done]['name']}\n" if begins else line)
+                        continue
+                    print("".join(report), end="", flush=True)
+                    self.keep({**entries[done], **json.loads(line[4:])})
+                    done, report = done + 1, []
+                    self.progress()
+        print("".join(report), end="", flush=True)
+        begun = done or any(line.startswith("#### ") for line in report)
+        if not begun or (self.only and done < len(entries)):
+            sys.exit(vm.returncode or 1)
+        return done
+
+    def progress(self):
+        self.done += 1
+        count = len(self.entries)
+        left = (time.monotonic() - self.began) / self.done * (count - self.done)
+        if count > 1:
+            print(f"# {self.done} of {count}; {left / 60:.0f} min to go", file=sys.stderr)
 
 
 def main(lab="", folder=""):
@@ -138,17 +178,12 @@ def main(lab="", folder=""):
                     row = json.dumps({key: row[key] for key in row if key not in ("from", "block_size")})
                     file.write(f"\n{row}\n")  # the last one may have been written half
 
-        tries = 0
-        while entries:
-            done = in_the_vm(lab, entries, points, sizes, keep)
-            entries, tries = entries[done:], tries + 1 if not done else 1
-            if entries and tries == 2:  # it was the first of a VM twice
-                row = {**entries.pop(0), "score": 0, "of": dict(points), "points": {}, "figures": {},
-                       "why": {"builds": "the VM ended twice while it was graded: look at it by hand"}}
-                print(f"\n#### {row['name']}\n     {row['why']['builds']}\nScore: 0")
-                keep(row)
-                tries = 0
+        if entries:
+            Class(lab, entries, points, sizes, keep).run()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from here")

@@ -50,19 +50,21 @@ class Check(unittest.TestCase):
 
     def compiled(self, scratch, name, lab, source):
         """A job for judge.py, of a program that is built as a sample is."""
-        path = f"{scratch}/{name}"
+        directory, path = f"{scratch}/{name}", f"{scratch}/{name}/program"
+        os.mkdir(directory)
         with open(path + ".c", "w", encoding="utf-8") as file:
             file.write(source)
         objects = [f"{ROOT}/build/objects/{name}" for name in os.listdir(f"{ROOT}/build/objects")
                    if name.endswith(".o")]
         subprocess.run(["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"], check=True,
                        cwd=ROOT)
-        return check.job(lab, source, path, [])
+        return check.job(lab, source, path, [], check.sanitized(directory) if lab in check.BLOCKS else "")
 
-    def judged(self, programs):
-        """programs: lab and source by name. All in one VM: the rows of each."""
+    def judged(self, programs, **how):
+        """programs: lab and source by name. All in one VM: the rows of each, or, first=True, up to the first wrong one."""
         with tempfile.TemporaryDirectory() as scratch:
-            jobs = [self.compiled(scratch, name.replace(" ", "-"), *program) for name, program in programs.items()]
+            jobs = [{**self.compiled(scratch, name.replace(" ", "-"), *program), **how}
+                    for name, program in programs.items()]
             return dict(zip(programs, check.judged(jobs)))
 
     def wrong(self, wanted):
@@ -74,7 +76,7 @@ class Check(unittest.TestCase):
                 self.assertEqual(source.count(old), 1, f"{lab} {name}: '{old}'")
                 source = source.replace(old, new)
             programs[f"{lab} {name}"] = lab, source
-        rows = self.judged(programs)
+        rows = self.judged(programs, first=True)
         for lab, name, part, reason, _ in wanted:
             with self.subTest(lab=lab, mutant=name):
                 first = next((row for row in rows[f"{lab} {name}"] if not row["right"]),

@@ -50,7 +50,8 @@ def locked_up(role, user, home):
         mount("tmpfs", place, "size=32M,mode=1777")
     os.chdir(home)
     for kind, most in ((resource.RLIMIT_CPU, 60), (resource.RLIMIT_CORE, 0),
-                       (resource.RLIMIT_FSIZE, OUTPUT), (resource.RLIMIT_NOFILE, 256)):
+                       (resource.RLIMIT_FSIZE, OUTPUT), (resource.RLIMIT_NOFILE, 256),
+                       (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):  # as where students run it
         resource.setrlimit(kind, (most, most))
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -78,7 +79,7 @@ class Side:
     fixed = ()  # roles whose addresses are the same in each run: what is emulated starts sooner so
 
     def __init__(self, role, command, user=None, env=None):
-        self.role, self.student, self.left_running = role, user is not None, False
+        self.role, self.student, self.left_running, self.stopped = role, user is not None, False, False
         self.output = [f"/run/grade/{role}.{name}" for name in ("out", "err")]
         libc.personality(NO_RANDOMIZE if role in self.fixed else 0)
         with open(self.output[0], "wb") as out, open(self.output[1], "wb") as err:
@@ -130,7 +131,7 @@ class Pair:
                 if ends:
                     self.relay(ends)
                     for side in self.sides.values():  # to end by itself
-                        while not side.ended() and time.monotonic() < self.until:
+                        while not side.ended() and not side.stopped and time.monotonic() < self.until:
                             time.sleep(0.005)
             finally:
                 for side in self.sides.values():

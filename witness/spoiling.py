@@ -14,19 +14,18 @@ class Spoiler:
         pair = self.pair([role], "sgl", layout or self.draw(), on, messages)
         return pair, self.outcome(pair.sides[role], right=False)
 
-    def spoilt(self, where, kind, messages=1):
-        """The last message has wrong bits, which only its receiver can find: the peer's verdict
-        is made to be PASS. where: at its source, before it is moved; late, where the peer may
-        write; in a gap of the receiver's."""
-        role, layout, steps, verdict, bases = self.receiver, self.draw(400), [], [], set()
+    def spoilt(self, where, kind, messages=1, which=0):
+        """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
+        be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
+        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
         if where == "gap":
             self.move([role], "sgl", layout)  # tells where the blocks will lie again
 
         def on(step, pair):
             steps.append(step)
-            if kind == "stale" and steps.count("prepared") == messages:
+            if kind == "stale" and steps.count("prepared") == at:
                 self.put_back(pair.sides[role], pair.first[role], step)
-            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == messages:
+            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == at:
                 self.spoil(pair.sides, pair.first, layout, where, kind)
             if step == "done" and where == "gap":
                 bases.update(base for _, base in Memory(pair.sides[role].members()).find(layout, self.message))
@@ -42,7 +41,7 @@ class Spoiler:
             raise
         if verdict != [b"verdict FAIL"] or result.get("status") != "FAIL":
             raise Wrong(f"the {role} does not tell its peer and say RESULT status=FAIL")
-        if where != "gap" and result.get("digest") == self.digest(self.message):
+        if where != "gap" and at == messages and result.get("digest") == self.digest(self.message):
             raise Wrong(f"the {role}'s digest is not that of the message that it has got")
 
     def spoil(self, sides, first, layout, where, kind):

@@ -220,7 +220,7 @@ def difference(layout, right, held):
 
 def rings(pid):
     """The contents of a process's queues, in the order in which they were made: size of an element, how
-    many are posted and not yet taken, all elements, these first."""
+    many are posted and not yet taken, the bytes of all elements, these first."""
     found = []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in read(f"/proc/{pid}/maps").splitlines():
@@ -233,8 +233,8 @@ def rings(pid):
         size = 1 << min(16, struct.unpack_from("I", data)[0])
         mask = min(len(data) // size, struct.unpack_from("I", data, 4)[0])
         made, taken = struct.unpack_from("I", data, 128)[0], struct.unpack_from("I", data, 256)[0]
-        places = [384 + (taken + i & mask) * size for i in range(mask + 1)]
-        out.append((size, made - taken & mask, [data[at:at + size] for at in places]))
+        first, end = 384 + (taken & mask) * size, 384 + (mask + 1) * size
+        out.append((size, made - taken & mask, data[first:end] + data[384:first]))
     return out
 
 

@@ -95,6 +95,8 @@ class Judge:
                 options = " ".join(run.arguments)
             rows.append({"part": part.name, "todo": part.todo, "right": not why, "why": why, "says": words,
                          "options": options})
+            if why and job.get("first"):
+                break
         return rows
 
 

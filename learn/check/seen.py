@@ -218,7 +218,8 @@ class Run:
             order += ["send", *([] if f["srq"] else ["recv"])] if kind == "qp" else [kind]
         if not taken or which not in order or order.index(which) >= len(taken):
             return 0, []
-        _, waiting, elements = taken[order.index(which)]
+        size, waiting, held = taken[order.index(which)]
+        elements = [held[at:at + size] for at in range(0, len(held), size)]
         read_one = request if which == "send" else receive
         return waiting, [read_one(e) for e in elements if any(e)]
 
