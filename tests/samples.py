@@ -98,6 +98,14 @@ def wait_for_listener(port, server):
         time.sleep(0.02)
 
 
+def line_from(tcp):
+    """The next line of a peer; what comes behind it stays in the socket."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := tcp.recv(1)):
+        line += byte
+    return line
+
+
 class SampleTest(unittest.TestCase):
     longMessage = True
 

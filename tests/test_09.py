@@ -9,7 +9,7 @@ import time
 import unittest
 
 from pairs import PairTest, fnv1a, pattern, ports
-from samples import end, main, run, start, wait_for_listener
+from samples import end, line_from, main, run, start, wait_for_listener
 
 SAMPLE, QKEY, GRH = "09_ud", 12345, 40
 HOSTS = os.environ.get("TESTENV_HOSTS", "1")
@@ -159,9 +159,9 @@ class Liars(PairTest):
         wait_for_listener(port, server)
         tcp = socket.create_connection(("127.0.0.1", port), timeout=60)
         tcp.sendall(self.python.line())
-        answer = tcp.recv(4096).decode()
+        answer = line_from(tcp).decode()
         tcp.sendall(b"sync ready\n")
-        self.assertIn("sync ready", tcp.recv(4096).decode())
+        self.assertEqual(line_from(tcp), b"sync ready\n")
         return server, tcp, int(re.search("qpn=0x([0-9a-f]+)", answer)[1], 16)
 
     def after(self, *sent):

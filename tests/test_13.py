@@ -8,7 +8,7 @@ import socket
 import time
 
 from pairs import PairTest, pattern, ports
-from samples import end, main, start, wait_for_listener
+from samples import end, line_from, main, start, wait_for_listener
 
 NAME = "13_memory_window"
 GOOD = (b"hello-verbs/2 sample=13_memory_window lid=0x0000 qpn=0x7fffff psn=0x3a5f10 gid=::ffff:10.0.0.1"
@@ -43,7 +43,7 @@ class BadPeers(PairTest):
         wait_for_listener(port, server)
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(line + b"\n")
-            answer = connection.recv(4096)
+            answer = line_from(connection)
             connection.sendall(sync)
             return answer, end(server)
 
@@ -74,10 +74,10 @@ class BadPeers(PairTest):
                            "-w", claim, "127.0.0.1")
             ours, theirs = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
             old, new = b"withdraw=" + claim.encode(), b"withdraw=" + way.encode()
-            theirs.sendall(ours.recv(4096).replace(old, new))
-            ours.sendall(theirs.recv(4096).replace(new, old))
-            theirs.sendall(ours.recv(4096))
-            ours.sendall(theirs.recv(4096))
+            theirs.sendall(line_from(ours).replace(old, new))
+            ours.sendall(line_from(theirs).replace(new, old))
+            theirs.sendall(line_from(ours))
+            ours.sendall(line_from(theirs))
             ended = end(server)
             ours.close()
             theirs.close()
