@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import grading_fuzz
@@ -79,7 +78,7 @@ class Grading(unittest.TestCase):
         for line in made.stderr:
             if line == "02_send_recv: passed\n":
                 os.killpg(made.pid, signal.SIGINT)  # as a terminal does
-        self.assertNotEqual(made.wait(20), 0)
+        self.assertNotEqual(made.wait(120), 0)
         with open(name, encoding="utf-8") as file:
             text = file.read()
         os.remove(name)
@@ -116,9 +115,9 @@ class Grading(unittest.TestCase):
             else:
                 write(path, spoil(good[student]))
             expected[name] = (kind, lost, reason)
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         out = self.grade()
-        seconds = time.monotonic() - began
+        seconds = sum(os.times()[:4]) - began
         self.assertLess(seconds, 10)
         self.assertRegex(out, f"\\A{SHOWN}\\Z", "nothing that a terminal obeys")
         found = reports(out)
@@ -145,7 +144,7 @@ class Grading(unittest.TestCase):
                 right += 1
         print(f"ok - grading: {full} good hand-ins with full marks")
         print(f"ok - grading: {right} bad hand-ins lose the right points for the right reason, "
-              f"all {full + right} in {seconds:.1f} s", flush=True)
+              f"all {full + right} in {seconds:.1f} s of CPU", flush=True)
         self.assertEqual((full, right), (GOOD, len(BAD)))
         self.assertGreaterEqual(full + right, 50)
 
@@ -198,7 +197,7 @@ class Grading(unittest.TestCase):
         print(f"ok - grading: {count} mangled hand-ins, none of them with more points for it",
               flush=True)
         slowest = grading_fuzz.floods(folder["good"][TEMPLATE], TEMPLATE)
-        print(f"ok - grading: a file of 1 MiB takes at most {slowest:.2f} s", flush=True)
+        print(f"ok - grading: a file of 1 MiB takes at most {slowest:.2f} s of CPU", flush=True)
         self.assertLess(slowest, 1)
 
     def test_copied(self):
