@@ -17,7 +17,7 @@ import collect  # noqa: E402  pylint: disable=wrong-import-position
 TEMPLATE = "20260001"
 # What a report may hold, whatever strangers wrote: nothing that a terminal obeys.
 SHOWN = "[\n -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]*"
-GOOD = 9  # three of each lab
+GOOD = 6  # two of each lab
 PAIRS = {sample[:2]: sample for sample in SAMPLES}
 MASK = (1 << 64) - 1
 
@@ -98,7 +98,7 @@ def make_class():
                      for s in others)
     boot = subprocess.Popen(
         ["testenv/testenv.sh", "run", "bash", "-c", script], cwd=ROOT,
-        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000"},
+        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000", "TESTENV_CPU": "max,-erms,-fsrm"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     answers = tempfile.NamedTemporaryFile("w", suffix=".txt")
     answers.write(re.sub(r"(?m)^(prediction|seen|reason|answer):$", r"\1: At the path MTU (交叉点)",
@@ -118,7 +118,7 @@ def make_class():
     good = {TEMPLATE: template}
     for n, text in enumerate(pairs):
         student, _, body = text.partition("\n")
-        lab = ["05", "06", "07"][n % 3]
+        lab = ["06", "07", "05"][n % 3]
         good[student] = (
             f"HANDIN version=1 student={student} lab={lab} sizes=4K,16K,64K,256K\n{body}"
             f"{measured_by(student, measured, lab)}=== end complete\n")

@@ -202,7 +202,7 @@ part_more() { # what the samples from 08 on have of their own
 		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc" "${names[@]}"
 	done
 }
-part_handout() { TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_starters() {
 	family starters python3 tests/test_starter.py Places HalfWay.test_the_last_is_the_sample \
 		HalfWay.test_only_what_is_written_differs Release.test_no_line_of_a_solution_is_in_it
