@@ -34,7 +34,7 @@ RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE
 MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is started by to look at once
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
 # One block more than a list holds, of a byte; a full list; one longer than 16 bits can say; and a long message.
-AWKWARD = [Layout(1, 33, 3), Layout(64, 32, 100), Layout(70001, 1, 70001), DENSE, Layout(301, 1300, 417)]
+AWKWARD = [Layout(*n) for n in ((1, 33, 3), (64, 32, 100), (70001, 2, 140009), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
     "-libverbs -lm"
@@ -311,7 +311,8 @@ class Examiner(Spoiler):
                             ("a wrong bit in the second of three messages", "source", "a bit", 3, 2),
                             *((("a bit that changes late", "late", "a bit"),
                                ("a second message that never came", "late", "stale", 2))
-                              if self.lab == "05" else (("a wrong bit in a gap", "gap", "a bit"),))):
+                              if self.lab == "05" else [(f"a wrong bit in a gap, by {method}", "gap", "a bit", 1, 1, method)
+                                                        for method in METHODS[:2]])):
             self.when(words, self.spoilt, *how)
 
     def must_move(self):

@@ -9,17 +9,17 @@ from witness import Memory, Wrong
 
 
 class Spoiler:
-    def refuses(self, role, on, layout=None, messages=1):
+    def refuses(self, role, on, layout=None, messages=1, method="sgl"):
         """The side must not pass."""
-        pair = self.pair([role], "sgl", layout or self.draw(), on, messages)
+        pair = self.pair([role], method, layout or self.draw(), on, messages)
         return pair, self.outcome(pair.sides[role], right=False)
 
-    def spoilt(self, where, kind, messages=1, which=0):
+    def spoilt(self, where, kind, messages=1, which=0, method="sgl"):
         """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
         be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
         if where == "gap":
-            self.move([role], "sgl", layout)  # tells where the blocks will lie again
+            self.move([role], method, layout)  # tells where the blocks will lie again
 
         def on(step, pair):
             steps.append(step)
@@ -34,7 +34,7 @@ class Spoiler:
                 pair.said[OTHER[role]] = b"verdict PASS"
 
         try:
-            _, result = self.refuses(role, on, layout, messages)
+            _, result = self.refuses(role, on, layout, messages, method)
         except Wrong:
             if where == "gap" and bases and self.base not in bases:
                 return  # they lay elsewhere: it had nothing to find
@@ -63,9 +63,8 @@ class Spoiler:
             pid, base = next(Memory(members).find(layout, self.message))
             members = [pid]
         for i, place in enumerate(places):
-            at, change = base + place // block * stride + place % block, 1 << rand(8)
-            if kind == "two":
-                change = self.message[place] ^ self.message[places[i - 1]]
+            at = base + place // block * stride + place % block
+            change = self.message[place] ^ self.message[places[i - 1]] if kind == "two" else 1 << rand(8)
             for member in members:
                 with suppress(OSError, IndexError):  # another process than the one with the blocks
                     witness.poke(member, at, change)
