@@ -156,6 +156,16 @@ def merged(pieces):
     return out
 
 
+def used(pid, start, end):
+    """What there is to look at in a mapping: of a large one, without what has not been used, if that is long."""
+    if not 8 << 20 < end - start <= 1 << 30:
+        return [(start, end)]
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pages:  # 8 bytes a page; the highest bit: it is there
+        there = os.pread(pages.fileno(), end - start >> 9, start >> 9)[7::8]
+    return [(start + (run.start() << 12), start + (run.end() << 12))
+            for run in re.finditer(rb"(?s)[\x80-\xff](?:.{0,99}[\x80-\xff])*", there)]
+
+
 class Memory:
     """The data of some processes, at one moment."""
     MOST = 64 << 20  # bytes that are looked at
@@ -168,10 +178,19 @@ class Memory:
                     extent, rights, _, _, inode, *name = line.split()
                     start, end = (int(x, 16) for x in extent.split("-"))
                     data = rights[:2] == "rw" or rights[0] == "r" and inode == "0"
-                    if data and not (name and name[0].endswith(DEVICE)) and end - start <= room:
-                        room -= end - start
-                        with suppress(OSError):
-                            self.pieces.append((pid, start, os.pread(memory.fileno(), end - start, start)))
+                    for a, b in used(pid, start, end) if data and not (name and name[0].endswith(DEVICE)) else ():
+                        if b - a <= room:
+                            room -= b - a
+                            with suppress(OSError):
+                                self.add(pid, a, os.pread(memory.fileno(), b - a, a))
+
+    def add(self, pid, start, data):
+        """An array may lie in two mappings, one behind the other: what is not zero at first, and the rest."""
+        for of, first, before in self.pieces[-1:]:
+            if (of, first + len(before)) == (pid, start):
+                start, data = first, before + data
+                self.pieces.pop()
+        self.pieces.append((pid, start, data))
 
     def at(self, addr, length):
         """By process: the bytes there."""
