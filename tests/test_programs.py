@@ -119,6 +119,8 @@ PLANTED = {
             (r"&peer, mine.rd_atomic\)", "&peer, mine.rd_atomic > 0)")]),
         "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
+        "hides-a-wrong-gap": ("verifies", "in a gap, by copy: the client says status=PASS", [
+            (r"layout_unpack\(l", r"poison_fill(s->memory.blocks, l->span, ~s->memory.seed), \g<0>"), DIGEST[1]]),
         "overwrites-a-block": ("copy", "of block 7 is|RESULT has digest=", [
             (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"),
             (VERIFY, "")]),
@@ -148,6 +150,30 @@ PLANTED = {
         "digest-of-gaps": ("sgl", "RESULT has digest=", DIGEST),
     },
 }
+# A right program of another design: its blocks lie in a large array, from where .data ends; small requests have
+# their data inside; of a failure it tells its peer at once; and it has a thread, which it cancels in the end.
+ANOTHER = [
+    (r"\A", "#define _GNU_SOURCE\n#include <pthread.h>\n#include <string.h>\n#include <sys/socket.h>\n#include <time.h>\n"),
+    (r"int main", """static char room[64 << 20];
+static int peer_at = -1;
+static void give_up(void) { if (peer_at >= 0) send(peer_at, "verdict FAIL\\\\n", 13, MSG_NOSIGNAL); }
+static void *wait_on(void *end) {
+    struct timespec step = {100, 0};
+    while (!*(char *)end) nanosleep(&step, NULL);
+    return NULL;
+}
+
+int main"""),
+    (r"rendezvous_open.*?;", r"\g<0> char end = 0; pthread_t thread; pthread_create(&thread, NULL, wait_on, &end);"
+     " peer_at = rv.fd, atexit(give_up);"),
+    (r"struct memory \*memory = &side.memory;", r"\g<0> char *const old = memory->blocks;"
+     " if (client) memory->blocks = (char *)memcpy(room, old - 64, memory->span + 128) + 64;"),
+    (r"IBV_WR_RDMA_WRITE,", r"\g<0> .send_flags = l->block_size <= 64 && per_wr == 1 ? IBV_SEND_INLINE : 0,"),
+    (r"send_flags = IBV_SEND_SIGNALED", "send_flags |= IBV_SEND_SIGNALED"),
+    (r"\.max_send_sge = side.max_sge,", r"\g<0> .max_inline_data = client ? 64 : 0,"),
+    (r"pass = rendezvous_verdict.*?;", r"\g<0> peer_at = -1, pthread_cancel(thread), pthread_join(thread, NULL);"),
+    (r"memory_free", "memory->blocks = old;\n    memory_free"),
+]
 
 # A program that looks around instead: what it finds out, it says in its only line.
 HOSTILE = r"""
@@ -203,26 +229,29 @@ class Programs(unittest.TestCase):
             source = f.read()
         programs = {"right": source, "starter": starter.starter(source, starter.places()[lab])}
         if lab == "05":
+            programs["another"] = cls.edited(source, ANOTHER)
             programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
             programs["greedy"] = GREEDY
-        for name, (_, _, edits) in PLANTED[lab].items():
-            wrong = source
-            for pattern, new in edits:
-                changed = re.sub(pattern, new, wrong, flags=re.S)
-                assert changed != wrong, (lab, name, pattern)
-                wrong = changed
-            programs[name] = wrong
+        programs.update({name: cls.edited(source, edits) for name, (_, _, edits) in PLANTED[lab].items()})
         for name, text in programs.items():
             os.makedirs(f"{cls.dir}/{lab}/{name}")
             with open(f"{cls.dir}/{lab}/{name}/{os.path.basename(file)}", "w",
                       encoding="utf-8") as f:
                 f.write(text)
 
+    @staticmethod
+    def edited(source, edits):
+        for pattern, new in edits:
+            changed = re.sub(pattern, new, source, flags=re.S)
+            assert changed != source, pattern
+            source = changed
+        return source
+
     def grade(self, lab):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
         parts = {name: part for name, (part, _, _) in PLANTED[lab].items()}
         only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl", "greedy:sgl"]
-        only += [f"{name}:{part}" for name in ("right", "starter")
+        only += [f"{name}:{part}" for name in ("right", "starter", "another")
                  for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
         ended = subprocess.run(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
@@ -233,6 +262,7 @@ class Programs(unittest.TestCase):
         found = {part.partition("\n")[0]: part for part in ended.stdout.split("\n#### ")[1:]}
         self.assertIn("Score: 100/100", found["right"])
         self.assertNotIn("FAIL", found["right"])
+        self.assertIn("Score: 100/100", found.get("another", found["right"]))
         self.assertIn("Score: 10/100", found["starter"])  # it builds
         for name, (part, reason, _) in PLANTED[lab].items():
             with self.subTest(program=name):
