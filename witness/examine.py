@@ -35,7 +35,7 @@ MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
 # One block more than a list holds, of a byte; a full list; one longer than 16 bits can say; and a long message.
 AWKWARD = [Layout(*n) for n in ((1, 33, 3), (64, 32, 100), (70001, 2, 140009), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
-CANCELS = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12's finds fault with a thread that was cancelled
+ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
     "-libverbs -lm"
@@ -76,7 +76,7 @@ class Examiner(Spoiler):
 
         def side(role, workload):
             program = [f"{MINE}/{self.program}"] if role in students else [*self.at_once, f"{WORK}/reference"]
-            env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else CANCELS
+            env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else ASAN
             return lambda more: Side(role, [*program, *workload, f"--timeout={self.timeout}", *more],
                                      *((self.user, env) if role in students else ()))
 

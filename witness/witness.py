@@ -157,7 +157,7 @@ def merged(pieces):
 
 
 def used(pid, start, end):
-    """What there is to look at in a mapping: of a large one, without what has not been used, if that is long."""
+    """The parts of a mapping to look at: all of a small one; of a large one, what has been used (proc(5), pagemap)."""
     if not 8 << 20 < end - start <= 1 << 30:
         return [(start, end)]
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pages:  # 8 bytes a page; the highest bit: it is there
