@@ -168,7 +168,7 @@ int main"""),
      " peer_at = rv.fd, atexit(give_up);"),
     (r"struct memory \*memory = &side.memory;", r"\g<0> char *const old = memory->blocks;"
      " if (client) memory->blocks = (char *)memcpy(room, old - 64, memory->span + 128) + 64;"),
-    (r"IBV_WR_RDMA_WRITE,", r"\g<0> .send_flags = l->block_size <= 64 && per_wr == 1 ? IBV_SEND_INLINE : 0,"),
+    (r"IBV_WR_RDMA_WRITE,", r"\g<0> .send_flags = l->block_size <= 64 && per_wr == 1 && l->block_num > 1 ? IBV_SEND_INLINE : 0,"),
     (r"send_flags = IBV_SEND_SIGNALED", "send_flags |= IBV_SEND_SIGNALED"),
     (r"\.max_send_sge = side.max_sge,", r"\g<0> .max_inline_data = client ? 64 : 0,"),
     (r"pass = rendezvous_verdict.*?;", r"\g<0> peer_at = -1, pthread_cancel(thread), pthread_join(thread, NULL);"),
