@@ -22,16 +22,9 @@ server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
 [ -n "$where" ] || [[ $program != *rdma_cm ]] || # 127.0.0.1 is on no RDMA interface
 	address=$(ip -4 -o address show dev "$(rdma link | sed 's/.*netdev //;s/ .*//;q')" | sed 's/.*inet //;s|/.*||;q')
-listening() {
-	case $program in
-	*rdma_cm) "${there[@]}" rdma resource show cm_id | grep -q LISTEN ;;
-	*) [ -z "$where" ] || "${there[@]}" grep -q ':4853 [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6 ;; # 18515
-	esac
-}
-# A client tries for 5 s, or once (11); the other host may be slower than that.
-for ((try = 0; try < 600; try++)); do
-	listening && break
-	kill -0 "$server" 2>/dev/null || break
+# Until the server says that it waits. A client tries for 5 s, or once (11); the other host may be slower.
+for ((try = 0; try < 100; try++)); do
+	[ ! -s "$log" ] && kill -0 "$server" 2>/dev/null || break
 	sleep 0.1
 done
 "$program" "$@" "$address" >"$log.client" 2>&1

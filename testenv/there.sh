@@ -13,8 +13,8 @@
 # command for bash. The answer's lines begin with 1 (stdout), 2 (stderr), or with 0
 # for the last, the exit status. Nobody but the two VMs is on that wire.
 set -uo pipefail
-# Marks each line, and ends the last where its writer has not.
-mark() { sed -u "s/^/$1/; \$a\\"; }
+# Marks each line as soon as it is there, and ends the last where its writer has not.
+mark() { while IFS= read -r line || [ -n "$line" ]; do printf '%s%s\n' "$1" "$line"; done; }
 case ${1:-} in
 --serve)
 	exec socat TCP-LISTEN:1,bind=10.0.2.1,reuseaddr,fork "EXEC:$0 --answer,setsid"
