@@ -23,10 +23,8 @@ trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
 [ -n "$where" ] || [[ $program != *rdma_cm ]] || # 127.0.0.1 is on no RDMA interface
 	address=$(ip -4 -o address show dev "$(rdma link | sed 's/.*netdev //;s/ .*//;q')" | sed 's/.*inet //;s|/.*||;q')
 # Until the server says that it waits. A client tries for 5 s, or once (11); the other host may be slower.
-for ((try = 0; try < 100; try++)); do
-	[ ! -s "$log" ] && kill -0 "$server" 2>/dev/null || break
-	sleep 0.1
-done
+try=0
+while [ ! -s "$log" ] && kill -0 "$server" 2>/dev/null && ((try++ < 100)); do sleep 0.1; done
 "$program" "$@" "$address" >"$log.client" 2>&1
 client_status=$?
 
