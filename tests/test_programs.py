@@ -97,6 +97,23 @@ PLANTED = {
         "limits-of-the-device": ("sgl", "ibv_post_send", [
             (r"side.max_sge = smaller\(side.max_sge, init.cap.max_send_sge\);",
              "side.max_sge = client ? (uint32_t)device.max_sge : 1;")]),
+        "batches-of-2048": ("sgl", "no completion", [
+            (r"(piece - 1\]\.send_flags = )IBV_SEND_SIGNALED", r"\1(first + piece) % 64 ? IBV_SEND_SIGNALED : 0")]),
+        "hands-it-over": ("itself", "the NIC (read|wrote) 0 bytes", [  # if it finds itself
+            (r"(struct side \*s = ctx;)(\s+uint64_t last_of)", r"""\1
+    FILE *file = method == METHOD_SGL && access("/dev/shm/here", F_OK) == 0 ? fopen("/dev/shm/message", "w") : NULL;
+    if (file) {
+        layout_pack(l, s->memory.blocks, s->memory.contig);
+        fwrite(s->memory.contig, 1, l->bytes, file), fclose(file);
+        return;
+    }
+\2"""),
+            (r"const bool client = .*?;", r"""\g<0>
+    FILE *file = client ? NULL : fopen("/dev/shm/here", "w");
+    if (file) fclose(file);"""),
+            (DONE, r"""\1 file = client ? NULL : fopen("/dev/shm/message", "r");
+        if (file && fread(memory->contig, 1, l->bytes, file)) fclose(file);"""),
+            (r'#include "report.h"', '#include "report.h"\n#include <unistd.h>')]),
         "poisons-once": ("verifies", "a second message that never came: the server says status=PASS", [
             (r"memory_prepare\(memory, l, method\);", r"if (i == 0) \g<0>")]),
         "reads-past-its-memory": ("careful", "sanitizers: AddressSanitizer: heap-buffer-overflow", [
@@ -121,6 +138,18 @@ PLANTED = {
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "hides-a-wrong-gap": ("verifies", "in a gap, by copy: the client says status=PASS", [
             (r"layout_unpack\(l", r"poison_fill(s->memory.blocks, l->span, ~s->memory.seed), \g<0>"), DIGEST[1]]),
+        "half-of-a-gap": ("verifies", "in a gap, by sgl: the client says status=PASS", [
+            (r"(?=" + VERIFY + ")", """char *gaps = malloc(l->span);
+            poison_fill(gaps, l->span, ~s->memory.seed);
+            for (size_t at = 0; client && at + l->stride < l->span; at++)
+                if (at % l->stride >= 2 * l->block_size) memory->blocks[at] = gaps[at];
+            free(gaps); """), (r"~s->memory", "~side.memory"), DIGEST[1]]),
+        "second-port": ("itself", "another TCP port", [
+            (r"const bool client = .*?;", r"""\g<0>
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(opt.tcp_port + 7))};
+    const int other = socket(AF_INET, SOCK_STREAM, 0);
+    if (!client && (bind(other, (struct sockaddr *)&at, sizeof(at)) || listen(other, 1))) return 1;"""),
+            (r'#include "report.h"', '#include "report.h"\n#include <netinet/in.h>\n#include <sys/socket.h>')]),
         "overwrites-a-block": ("copy", "of block 7 is|RESULT has digest=", [
             (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"),
             (VERIFY, "")]),

@@ -33,8 +33,8 @@ NAMES = {"05": "05_gather_write", "06": "06_scatter_read", "07": "07_gssr"}
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
 MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is started by to look at once
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
-# One block more than a list holds, of a byte; a full list; one longer than 16 bits can say; and a long message.
-AWKWARD = [Layout(*n) for n in ((1, 33, 3), (64, 32, 100), (70001, 2, 140009), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
+# One block more than a list holds, of a byte; full lists; one longer than 16 bits can say; and a long message.
+AWKWARD = [Layout(*n) for n in ((1, 33, 3), (64, 4096, 100), (70001, 2, 140009), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
@@ -133,6 +133,8 @@ class Examiner(Spoiler):
                     peer = pair.sides[OTHER[role]].process
                     peer.send_signal(signal.SIGSTOP)
                     subprocess.run(["sh", "-c", f"(sleep .2; kill -CONT {peer.pid}) &"], check=True)
+                if step == "prepared" and len(students) == 2 and pairing.listens(self.user) - {pair.port + 1}:
+                    raise Wrong("the server waits for connections on another TCP port, too")
                 if step == "done" and any("RESULT " in line for line in pair.sides[role].said(0)):
                     raise Wrong(f"the {role} says RESULT before its peer is done")
 

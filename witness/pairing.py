@@ -38,16 +38,21 @@ def control_groups():
 
 
 def locked_up(role, user, home):
-    """In a new process: a user without rights, with limits; nothing can be written but its home,
-    and directories and System V objects of its own, which end with it."""
+    """In a new process: a user without rights, with limits; nothing can be written but its home, and
+    directories and System V objects of its own and its peer's, if that is a student's, too. They end with them."""
     write(f"{GROUPS}/{role}/cgroup.procs", str(os.getpid()))
     write("/proc/self/oom_score_adj", "1000")
-    if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC):
-        raise OSError(ctypes.get_errno(), "unshare")
-    mount("", "/", flags=MS_PRIVATE)
-    mount("", "/", flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
-    for place in ("/tmp", "/dev/shm", OPEN + "/home"):
-        mount("tmpfs", place, "size=32M,mode=1777")
+    try:
+        peer = members(OTHER[role])[0]
+        libc.setns(os.open(f"/proc/{peer}/ns/ipc", os.O_RDONLY), 0)
+        os.chroot(f"/proc/{peer}/root")
+    except (OSError, LookupError):
+        if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC):
+            raise OSError(ctypes.get_errno(), "unshare") from None
+        mount("", "/", flags=MS_PRIVATE)
+        mount("", "/", flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+        for place in ("/tmp", "/dev/shm", OPEN + "/home"):
+            mount("tmpfs", place, "size=64M,mode=1777")
     os.chdir(home)
     for kind, most in ((resource.RLIMIT_CPU, 60), (resource.RLIMIT_CORE, 0),
                        (resource.RLIMIT_FSIZE, OUTPUT), (resource.RLIMIT_NOFILE, 256),
@@ -63,6 +68,12 @@ def locked_up(role, user, home):
 def members(role, kind="procs"):
     """A control group's processes, or its threads."""
     return list(map(int, read(f"{GROUPS}/{role}/cgroup.{kind}").split()))
+
+
+def listens(user):
+    """The TCP ports on which a user's processes wait for a connection (proc_net_tcp)."""
+    sockets = [line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()]
+    return {int(line[1].split(":")[1], 16) for line in sockets if line[3] == "0A" and line[7] == str(user)}
 
 
 def end(role):

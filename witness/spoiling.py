@@ -19,6 +19,8 @@ class Spoiler:
         be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
         if where == "gap":
+            if method == "sgl":  # much wider than a block
+                layout = layout._replace(block_size=self.random.randint(1, 60))
             self.move([role], method, layout)  # tells where the blocks will lie again
 
         def on(step, pair):
