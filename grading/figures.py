@@ -121,6 +121,9 @@ def check(h, sizes, reference):
             check_method(h, swept, should, contig, measured[number, method])
         if number == 0 or contig.clock != "virtual" or layout.bytes < 12000:
             continue
+        before = number - 1
+        if not swept and all(measured[number, m].bandwidth == measured[before, m].bandwidth for m in expected.METHODS):
+            h.wrong("figures", f"by every method the same MB/s as with {points[before].bytes} bytes", contig.line)
         # Bytes take their time: the same everywhere in the sweep over block sizes.
         other, slack = (by_size, SAME_SLACK) if swept else (number - 1, GROWTH_SLACK)
         grown = contig.p50 / measured[other, "contig"].p50

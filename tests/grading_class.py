@@ -164,6 +164,18 @@ def bench(method, block_size, **by):
     return spoil
 
 
+def in_proportion(text):
+    """The shortest messages' figures, made from those of the next size."""
+    lines = re.findall("(?m)^BENCH .*", text)
+    for short, longer in zip(lines[:5], lines[5:10]):
+        less = int(re.search(r"bytes=(\d+)", short)[1]) / int(re.search(r"bytes=(\d+)", longer)[1])
+        new = re.sub("bw_MBps=[0-9.]*", re.search("bw_MBps=[0-9.]*", longer)[0], short)
+        for name in ("lat_p50_us", "lat_p99_us"):
+            new = re.sub(f"{name}=[0-9.]*", f"{name}={float(re.search(f'{name}=([0-9.]*)', longer)[1]) * less:.2f}", new)
+        text = text.replace(short, new)
+    return text
+
+
 def swapped_figures(text):
     lines = [re.search(f"BENCH method={m} block_size=64 .*", text)[0] for m in ("sgl", "each")]
     tails = [line[line.index(" lat_p50"):] for line in lines]
@@ -258,6 +270,7 @@ BAD = {
                         "times as long as in one piece; this should be about 1"),
     "a faster point": (bench("[a-z]*", 256, lat=.4, bw=2.5), {"figures"},
                        "the bytes of block size 64 took"),
+    "a size in proportion": (in_proportion, {"figures"}, "by every method the same MB/s as with"),
     "swapped methods": (swapped_figures, {"figures"}, "this should be about"),
     "percentiles": (bench("each", 512, lat_p99=.5), {"figures"},
                     "the median is above the 99th percentile"),

@@ -180,7 +180,8 @@ PLANTED = {
     },
 }
 # A right program of another design: its blocks lie in a large array, from where .data ends; small requests have
-# their data inside; of a failure it tells its peer at once; and it has a thread, which it cancels in the end.
+# their data inside; of a failure it tells its peer at once; it has a thread, which it cancels in the end; and what
+# it says before its RESULT is no whole line.
 ANOTHER = [
     (r"\A", "#define _GNU_SOURCE\n#include <pthread.h>\n#include <string.h>\n#include <sys/socket.h>\n#include <time.h>\n"),
     (r"int main", """static char room[64 << 20];
@@ -202,6 +203,7 @@ int main"""),
     (r"\.max_send_sge = side.max_sge,", r"\g<0> .max_inline_data = client ? 64 : 0,"),
     (r"pass = rendezvous_verdict.*?;", r"\g<0> peer_at = -1, pthread_cancel(thread), pthread_join(thread, NULL);"),
     (r"memory_free", "memory->blocks = old;\n    memory_free"),
+    (r"return report_result", "fputs(\"\u505a\u5b8c\u4e86 \", stdout);\n    return report_result"),
 ]
 
 # A program that looks around instead: what it finds out, it says in its only line.
