@@ -164,7 +164,7 @@ part_sources() { # builds, and what can be seen without running anything
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "sizes of the parts, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
-	family zh python3 tests/test_zh.py
+	family zh python3 tests/test_zh.py Chinese Readme Words Glossary
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
@@ -196,7 +196,7 @@ part_more() { # what the samples from 08 on have of their own
 	for number in 08 09 10 11 12 13; do
 		case $number in # the others take long, or two hosts: part crowd
 		09) names=(Pairs Liars) ;;
-		10) names=(Pairs OwnPairs Dying Refused) ;;
+		10) names=(Pairs Dying Refused) ;;
 		*) names=() ;;
 		esac
 		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc" "${names[@]}"
@@ -237,7 +237,7 @@ part_check() { # make check: all labs, all half-written programs, all wrong ones
 part_break_all() { family break-all python3 tests/test_break.py Outcomes; } # each step of the handout
 part_half_way() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast family half-way python3 tests/test_starter.py HalfWay Release; }
 part_crowd() {
-	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" OwnDying Crowd OwnCrowd
+	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" OwnPairs OwnDying Crowd OwnCrowd
 	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
 }
 part_bad_wire() {
@@ -258,6 +258,7 @@ part_large() {
 part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
 part_show() { family show python3 tests/test_show.py; } # a browser steps through runs of all samples
+part_zh() { family zh python3 tests/test_zh.py TakenOut; }
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
 part_testenv() { family testenv python3 tests/test_testenv.py; }
 part_kernels() { family kernels python3 tests/test_kernels.py; }
@@ -282,7 +283,7 @@ part_newest() { # Debian unstable's kernel
 # The longest first: at the end, two cores have something to do.
 quick=(more handout peers grading pairs layouts sources wire check_some break starters units)
 rest=(programs check faults show bad_wire crowd asan newer break_all platforms newest kernels half_way python_peer large dead testenv
-	machines figures arm64 doctor)
+	machines figures arm64 zh doctor)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)
 case $tier in
