@@ -20,7 +20,7 @@ class Spoiler:
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
         if where == "gap":
             if method == "sgl":  # much wider than a block
-                layout = layout._replace(block_size=self.random.randint(1, 60))
+                layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + 200)
             self.move([role], method, layout)  # tells where the blocks will lie again
 
         def on(step, pair):
