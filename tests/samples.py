@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the samples and reads what they print; shared by the tests."""
+import faulthandler
 import glob
 import os
 import re
@@ -42,6 +43,7 @@ WITH_BLOCKS = [sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")]
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine
+TEST_LIMIT = 900  # a test, on an idle machine
 
 
 def path(sample):
@@ -132,6 +134,7 @@ class Lines(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
         self.began = time.monotonic()
+        faulthandler.dump_traceback_later(TEST_LIMIT * (1 + os.getloadavg()[0] / os.cpu_count()), exit=True)
 
     def addSuccess(self, test):
         print(f"ok - {test.id()} ({time.monotonic() - self.began:.1f} s)", flush=True)

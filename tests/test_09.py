@@ -265,7 +265,7 @@ class Loss(unittest.TestCase):
         wire.on_both(no_ipv6.format(1))
         self.addCleanup(wire.on_both, no_ipv6.format(0))
         test = wire.WireTest()
-        for percent, number in ((0, 300), (1, 300), (5, 200), (10, 150)):
+        for percent, number in ((0, 100), (2, 200), (10, 60)):
             with self.subTest(loss=percent):
                 wire.setUpModule()
                 self.addCleanup(wire.setUpModule)

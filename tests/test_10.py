@@ -243,19 +243,19 @@ class Dying(SrqTest):
 
 class Crowd(SrqTest):
     def test_sixty_four_clients(self):
-        shared, own, refills = self.several([(16, 100 * k) for k in range(64)])
+        shared, own, refills = self.several([(4, 100 * k) for k in range(64)])
         self.assertEqual((shared, own), (131072, 524288))
         if self.mode:
             self.assertEqual(refills, 0)
         else:
-            self.assertGreaterEqual(refills, 64 * 16 // RECEIVES)
+            self.assertGreaterEqual(refills, 64 * 4 // RECEIVES)
         print(f"# 64 clients: {shared} bytes of receives, {own} in queues of their own", flush=True)
 
     def test_ten_of_sixty_four_are_killed(self):
         dice = random.Random(10)
         port, server = self.begin("--timeout", "300")
         doomed = set(dice.sample(range(64), 10))
-        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "16", "-S",
+        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "4", "-S",
                                str(100 * k), "--timeout", "300") for k in range(64)]
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
@@ -269,7 +269,7 @@ class Crowd(SrqTest):
             if k in doomed:
                 self.assertEqual(client.status, -signal.SIGKILL)
             else:
-                self.served(client, 100 * k, 16)
+                self.served(client, 100 * k, 4)
         self.lost(server, *[None] * 10)
         held = 64 * BURST * SIZE if self.mode else RECEIVES * SIZE
         self.assertEqual([region["mrlen"] for region in regions], [held])

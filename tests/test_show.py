@@ -25,6 +25,15 @@ BROKEN = (("01-mr-without-right", "01", "", 10, "remote access error", False),
           ("05-past-the-end-here", "01", "", 4, None, True),
           ("11-server-left-in-init", "01", "", 12, None, False),
           ("14-no-receive", "02", "--timeout 3", 13, "receiver not ready (RNR)", False))
+# The page at a step; how many steps to the end, how many of their pages differ, and whether they are the same on the way back.
+SEEN = "() => [step, document.querySelector('main').innerHTML.replace(/ class=\"(later)?\"/g, ''), now.innerHTML].join()"
+STEPS = f"""(() => {{
+    const seen = {SEEN}, forward = [seen()];
+    const press = key => document.body.dispatchEvent(new KeyboardEvent('keydown', {{key, bubbles: true}}));
+    for (; press('ArrowRight'), seen() !== forward.at(-1);) forward.push(seen());
+    const back = forward.map((_, i) => i ? (press('ArrowLeft'), seen()) : seen());
+    return [forward.length - 1, new Set(forward).size, back.reverse().every((page, i) => page === forward[i])];
+}})()"""
 EVENT = re.compile(r"(?m)^(.*) \[\d+\] .* (copy|copied): \(.*?\) ?(.*)")
 
 
@@ -89,24 +98,20 @@ class ShowTest(unittest.TestCase):
 
     def steps_both_ways(self, nic="NIC"):
         """Forward by key to the end, and back: at each step the page is what it was."""
-        seen = "[step, document.querySelector('main').innerHTML.replace(/ class=\"(later)?\"/g, ''), now.innerHTML].join()"
-        steps = self.browser.value("N")
         self.browser.key("Home")
-        forward, back = [self.browser.value(seen)], []
-        for _ in range(steps):
-            self.browser.key("ArrowRight")
-            forward.append(self.browser.value(seen))
-        self.assertEqual(len(set(forward)), steps + 1)
-        self.browser.key("ArrowRight")  # there is no further
-        back.append(self.browser.value(seen))
-        for _ in range(steps):
-            self.browser.key("ArrowLeft")
-            back.append(self.browser.value(seen))
-        self.assertTrue(forward == back[::-1], "back is not as forward was")
+        steps, different, same = self.browser.value(STEPS)
+        self.assertEqual(steps, self.browser.value("N"))
+        self.assertEqual(different, steps + 1)
+        self.assertTrue(same, "back is not as forward was")
+        seen, forward = f"({SEEN})()", {}
+        for key in ("Home", "ArrowRight", "ArrowRight", "ArrowLeft", "Home"):  # now as a hand presses it
+            self.browser.key(key)
+            self.assertEqual(forward.setdefault(self.browser.value("step"), self.browser.value(seen)), self.browser.value(seen))
+        self.assertEqual(list(forward), [0, 1, 2])
         self.browser.value("document.getElementById('forward').click()")
         self.assertEqual(self.browser.value(seen), forward[1])
         self.browser.key("End")
-        self.assertEqual(self.browser.value(seen), forward[-1])
+        self.assertEqual(self.browser.value("step"), steps)
         self.browser.key("PageUp")
         if self.browser.value("R.events.some(e => NIC.includes(e.k))"):
             self.assertIn(nic, self.text("#now"))
@@ -253,7 +258,8 @@ class Elsewhere(ShowTest):
 
     def test_without_root(self):
         """An ordinary user, on a machine that has an RDMA device: a VM is that machine."""
-        subprocess.run([f"{COPY}/learn/show/show.py", "03"], cwd=COPY, check=True, capture_output=True, timeout=900)
+        subprocess.run(["make", "-s", "-C", f"{COPY}/03_read"], check=True)  # is slow in there, and not this user's to write
+        os.makedirs(f"{COPY}/results/show/03", exist_ok=True)
         for folder, _, files in os.walk(f"{COPY}/results"):
             os.chmod(folder, 0o777)
             for name in files:
