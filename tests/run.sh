@@ -97,7 +97,7 @@ help_lists_every_target() {
 family() {
 	local name=$1 status
 	shift
-	"$@" 2>&1 | sed -u "s/__main__/$name/; s/^\(ok\|not ok\) [0-9]* -/\1 - $name:/
+	"$@" 2>&1 | sed -u "s/__main__/$name/; s/- test_/- /; s/^\(ok\|not ok\) [0-9]* -/\1 - $name:/
 		/^1\.\.[0-9]*$/d; /^# ok - /d"
 	status=${PIPESTATUS[0]}
 	[ "$status" -eq 0 ] || echo "not ok - $name as a whole: exit status $status"
@@ -187,20 +187,12 @@ part_units() {
 }
 part_pairs() { TESTENV_CLOCK=virtual family pairs pairs "$out/gcc" Defaults Options Rights WrongPairs; }
 part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; }
-part_peers() {
-	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family peers pairs "$out/gcc"
-	TESTENV_CLOCK=virtual TESTS=tests/test_devices.py family devices pairs "$out/gcc"
+several() { # NAME FILE[.CLASS]… - of several files, in one VM
+	TESTENV_CLOCK=virtual TESTS=tests/samples.py family "$1" pairs "$out/gcc" "${@:2}"
 }
-part_more() { # what the samples from 08 on have of their own
-	local names
-	for number in 08 09 10 11 12 13; do
-		case $number in # the others take long, or two hosts: part crowd
-		09) names=(Pairs Liars) ;;
-		10) names=(Pairs Dying Refused) ;;
-		*) names=() ;;
-		esac
-		TESTENV_CLOCK=virtual TESTS=tests/test_$number.py family "$number" pairs "$out/gcc" "${names[@]}"
-	done
+part_peers() { several peers test_11 test_devices test_peers; } # 11 wants to be the first to take the device away
+part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
+	several more test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
 part_starters() {

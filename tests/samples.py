@@ -128,13 +128,25 @@ class SampleTest(unittest.TestCase):
             self.assertRegex(side.err, r"(?m)^  hint: \S", side)
 
 
+def be_done_in_time():
+    signal.signal(signal.SIGALRM, hung)
+    signal.alarm(int(TEST_LIMIT * (1 + os.getloadavg()[0] / os.cpu_count())))
+
+
+def hung(*_):
+    """Says where, and ends what was started: whoever reads the output waits for that, too."""
+    faulthandler.dump_traceback()
+    subprocess.run(["pkill", "-KILL", "-P", str(os.getpid())], check=False)
+    os._exit(1)
+
+
 class Lines(unittest.TestResult):
     """Prints a line for each test, as cmocka's TAP output does."""
 
     def startTest(self, test):
         super().startTest(test)
         self.began = time.monotonic()
-        faulthandler.dump_traceback_later(TEST_LIMIT * (1 + os.getloadavg()[0] / os.cpu_count()), exit=True)
+        be_done_in_time()
 
     def addSuccess(self, test):
         print(f"ok - {test.id()} ({time.monotonic() - self.began:.1f} s)", flush=True)
@@ -161,14 +173,16 @@ class Lines(unittest.TestResult):
 
 
 def main():
-    """Runs the calling file's tests: all, or those named as arguments."""
+    """Runs the calling file's tests: all, or those named as arguments. samples.py itself: those of other files."""
     # Ignored in what a script runs in its background, and then in all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    names = sys.argv[1:] or ["__main__"]
-    loader = unittest.defaultTestLoader
-    module = sys.modules["__main__"]
-    suite = (loader.loadTestsFromModule(module) if names == ["__main__"]
-             else loader.loadTestsFromNames(names, module))
+    module = None if __name__ == "__main__" else sys.modules["__main__"]
+    loader, names = unittest.defaultTestLoader, sys.argv[1:]
     result = Lines()
-    suite.run(result)
+    be_done_in_time()
+    (loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)).run(result)
     sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -47,12 +47,14 @@ def source(path):
         return re.sub(r'/\*.*?\*/|"(\\.|[^"\\])*"', "", file.read(), flags=re.S)
 
 
-def calls_in_source(sample):
-    paths = glob.glob(f"{ROOT}/common/*.c") + glob.glob(f"{ROOT}/{sample}/*.c")
+def calls_in(*directories):
     found = collections.Counter()
-    for path in paths:
+    for path in (path for directory in directories for path in glob.glob(f"{ROOT}/{directory}/*.c")):
         found.update(re.findall(r"\b(ibv_\w+)\(", source(path)))
     return {name: n for name, n in found.items() if name not in HARMLESS}
+
+
+ONLY_COMMON = set(calls_in("common")) - set(calls_in(*SAMPLES))
 
 
 def preloaded(**more):
@@ -105,6 +107,8 @@ class Verbs(PairTest):
                 numbers[name] += 1
                 if (sample[:2], name) == ("13", "ibv_poll_cq") and numbers[name] > 1:
                     pass  # how often it polls before the last WRITE is chance
+                elif i < before_swap and sample != SAMPLES[0] and name.lstrip("_") in ONLY_COMMON:
+                    pass  # the same code, and it ends the program in the same way
                 elif (name, place) not in (places if i < before_swap else seen):
                     found.append((role, name, numbers[name], i < before_swap))
                 seen.add((name, place))
@@ -186,7 +190,7 @@ class Verbs(PairTest):
                     time.sleep(0.2)
                 self.assertEqual(resources(), before, f"left over after {sample}")
         for sample in SAMPLES:
-            for name, count in calls_in_source(sample).items():
+            for name, count in calls_in("common", sample).items():
                 count -= sum(sample not in where for call, where in ONLY_IN if call == name)
                 self.assertGreaterEqual(total[sample][name], count,
                                         f"{sample}: {name} not reached")
