@@ -77,6 +77,8 @@ EVERY = {
         (r"const bool client = .*?;", r"\g<0> if (fork() == 0) for (;;) pause();")]),
     "only-the-last-counts": ("verifies", "in the second of three messages: the (client|server) says status=PASS", [
         (VERIFY, "pass = memory_right(memory, l);")]),
+    "long-ones-unverified": ("verifies", "a wrong bit: the (client|server) says status=PASS", [
+        (VERIFY, "pass = (l->bytes > 1 << 20 || memory_right(memory, l)) && pass;")]),
     "exit-0": ("verifies", "says status=FAIL, and ends with 0", [
         (r"return (report_result\(pass, l->bytes, digest\));", r"\1; return 0;")]),
 }
@@ -206,6 +208,21 @@ int main"""),
     (r"return report_result", "fputs(\"\u505a\u5b8c\u4e86 \", stdout);\n    return report_result"),
 ]
 
+# A right one of 06: its blocks lie elsewhere for each message.
+MOVES = [
+    (r'#include "report.h"', '#include "report.h"\n#include <string.h>'),
+    (r"const double start", r"""char *const room[2] = {memory->blocks, (char *)malloc(memory->span + 128) + 64};
+    if (client) memcpy(room[1] - 64, room[0] - 64, memory->span + 128);
+    \g<0>"""),
+    (r"memory_prepare\(memory, l, method\);", r"""if (client && i > 0) {
+            memory->blocks = room[i % 2];
+            ibv_dereg_mr(side.blocks_mr);
+            side.blocks_mr = ibv_reg_mr(pd, memory->blocks, memory->span, access);
+        }
+        \g<0>"""),
+    (r"memory_free", "memory->blocks = room[0];\n    free(room[1] - 64);\n    memory_free"),
+]
+
 # A program that looks around instead: what it finds out, it says in its only line.
 HOSTILE = r"""
 #include <dirent.h>
@@ -263,6 +280,8 @@ class Programs(unittest.TestCase):
             programs["another"] = cls.edited(source, ANOTHER)
             programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
             programs["greedy"] = GREEDY
+        if lab == "06":
+            programs["another"] = cls.edited(source, MOVES)
         programs.update({name: cls.edited(source, edits) for name, (_, _, edits) in PLANTED[lab].items()})
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"

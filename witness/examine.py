@@ -221,7 +221,7 @@ class Examiner(Spoiler):
         """A side's memory, and what the NIC read and wrote there."""
         sends = self.receiver != role  # and its NIC only reads; of a receiver it only writes
         pieces = [(c.addr, c.length) for c in copies or () if c.writes != sends]
-        moved, verb = merged(pieces), "read" if sends else "wrote"
+        moved, verb = merged(pieces if method == "copy" else witness.last(pieces, len(self.message))), "read" if sends else "wrote"
         total, right = sum(length for _, length in pieces), len(self.message) * len(before)
         if sends and not pieces and (method == "each" or method == "copy" and len(self.message) <= 256):
             copies = None  # inline: the requests have the data itself (ibv_post_send(3))

@@ -18,6 +18,8 @@ class Spoiler:
         """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
         be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
+        if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
+            layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
         if where == "gap":
             if method == "sgl":  # much wider than a block
                 layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + 200)

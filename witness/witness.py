@@ -156,6 +156,17 @@ def merged(pieces):
     return out
 
 
+def last(pieces, length):
+    """Those of the last message, if those of the others look the same: each may have had other memory."""
+    messages = []
+    for piece in pieces:
+        if not messages or sum(n for _, n in messages[-1]) >= length:
+            messages.append([])
+        messages[-1].append(piece)
+    shapes = {tuple((addr - shape[0][0], n) for addr, n in shape) for shape in map(merged, messages)}
+    return messages[-1] if len(shapes) == 1 else pieces
+
+
 def used(pid, start, end):
     """The parts of a mapping to look at: all of a small one; of a large one, what has been used (proc(5), pagemap)."""
     if not 8 << 20 < end - start <= 1 << 30:
