@@ -273,7 +273,7 @@ class Examiner(Spoiler):
 
     def part_copy(self):
         self.move(["client"], "copy", self.draw(), messages=2)
-        self.move(["client"], "copy", self.draw(20))
+        self.move(["client"], "copy", Layout(self.random.randint(1, 12), 20, 15))  # so short that it may be inline
         self.at_once = EAGER.get(self.lab, [])  # at what it gets
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
@@ -284,8 +284,9 @@ class Examiner(Spoiler):
         self.move(["server"], "each", Layout(8, self.many[0] // 2, 11))
 
     def part_itself(self):
-        for method in ("sgl", "copy", "each"):
-            self.move(["server", "client"], method, self.draw())
+        for method, layout in (("sgl", self.draw()), ("copy", self.draw()), ("each", self.draw()),
+                               ("sgl", Layout(self.random.randint(2, 200), 100, 300))):
+            self.move(["server", "client"], method, layout)
         self.when("measuring", self.measures)
 
     def measures(self):
