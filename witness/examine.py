@@ -284,9 +284,9 @@ class Examiner(Spoiler):
         self.move(["server"], "each", Layout(8, self.many[0] // 2, 11))
 
     def part_itself(self):
-        for method, layout in (("sgl", self.draw()), ("copy", self.draw()), ("each", self.draw()),
-                               ("sgl", Layout(self.random.randint(2, 200), 100, 300))):
-            self.move(["server", "client"], method, layout)
+        for method in ("sgl", "copy", "each"):
+            self.move(["server", "client"], method, self.draw())
+        self.move(["server", "client"], "sgl", Layout(self.random.randint(2, 200), 100, 300))
         self.when("measuring", self.measures)
 
     def measures(self):
