@@ -23,12 +23,13 @@ run() { # NAME COMMAND… - one section of the file
 
 # The parts that run where the device is.
 pairs() { # ID SEED LAB DIR
-	local sample arguments todo failed=''
+	local sample own arguments todo failed=''
 	echo "ENV clock=${TESTENV_CLOCK:-real} kernel=$(uname -r) machine=$(uname -m)" \
 		"cpus=$(nproc) devices=$(cd /sys/class/infiniband && echo *)"
 	for sample in 0[1-7]_*/; do # the others are not handed in
 		sample=${sample%/}
-		todo=$(todo "$(own "$sample" "$3" "$4")")
+		own=$(own "$sample" "$3" "$4")
+		todo=$(todo "$own")
 		if [ -n "$todo" ] && [ "${sample%%_*}" != "$3" ]; then # a lab that the student didn't choose
 			echo "$sample: $todo" >&2
 			continue
@@ -38,7 +39,7 @@ pairs() { # ID SEED LAB DIR
 		0[234]*) arguments=--seed=$2 ;;
 		*) arguments=--student=$1 ;;
 		esac
-		run "$sample" testenv/pair.sh "$(program "$sample" "$3" "$4")" "$arguments"
+		run "$sample" testenv/pair.sh "$(program "$own")" "$arguments"
 	done
 	[ -z "$failed" ]
 }
@@ -49,20 +50,18 @@ all() { # ID SEED LAB DIR SIZES
 	[ "${TESTENV_CLOCK:-}" != virtual ] || [[ $(uname -r) = 6.12.* ]] || rounds=1
 	pairs "$1" "$2" "$3" "$4" || failed=yes
 	echo "measuring $4, which takes a minute or two ..." >&2
-	run measured testenv/pair.sh "$(program "$3"_* "$3" "$4")" "--student=$1" --bench \
+	run measured testenv/pair.sh "$(program "$4")" "--student=$1" --bench \
 		--iters=$rounds "--sizes=$5" --timeout=300
 	[ -z "$failed" ]
 }
 own() { # SAMPLE LAB DIR - its directory; of LAB the student's own, as of a sample that is a starter
 	local dir=$1 own=my${1%%_*}
-	[ -z "$(todo "$1")" ] || [ ! -f "$own/Makefile" ] || dir=$own
+	[ ! -f "$own/Makefile" ] || [ -z "$(todo "$1")" ] || dir=$own
 	[ "${1%%_*}" != "$2" ] || dir=$3
 	echo "$dir"
 }
-program() { # SAMPLE LAB DIR
-	local dir
-	dir=$(own "$@")
-	echo "$dir/$(sed -n 's/^SAMPLE = //p' "$dir/Makefile")"
+program() { # DIR
+	echo "$1/$(sed -n 's/^SAMPLE = //p' "$1/Makefile")"
 }
 todo() { # DIR - what is yet to be written
 	grep -oh 'not written yet (TODO [0-9]*)' "$1"/*.c | sort | head -n 1

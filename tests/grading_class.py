@@ -17,7 +17,7 @@ import collect  # noqa: E402  pylint: disable=wrong-import-position
 TEMPLATE = "20260001"
 # What a report may hold, whatever strangers wrote: nothing that a terminal obeys.
 SHOWN = "[\n -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]*"
-GOOD = 6  # two of each lab
+GOOD = 4  # two of lab 05, one of each other
 PAIRS = {sample[:2]: sample for sample in SAMPLES}
 MASK = (1 << 64) - 1
 

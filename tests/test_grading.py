@@ -193,7 +193,7 @@ class Grading(unittest.TestCase):
 
     def test_hostile(self):
         """Mangled, huge and misleading files: see grading_fuzz.py."""
-        count = grading_fuzz.mutants(folder["good"], int(os.environ.get("HV_MUTANTS", "2000")))
+        count = grading_fuzz.mutants(folder["good"], int(os.environ.get("HV_MUTANTS", "1000")))
         print(f"ok - grading: {count} mangled hand-ins, none of them with more points for it",
               flush=True)
         slowest = grading_fuzz.floods(folder["good"][TEMPLATE], TEMPLATE)
@@ -216,7 +216,7 @@ class Grading(unittest.TestCase):
     def test_copied_and_edited(self):
         """With the digests put right, the addresses and figures still tell that two hand-ins
         are one run; not whose."""
-        a, b = list(folder["good"])[1:5:3]  # of the same lab
+        a, b = list(folder["good"])[::3]  # of the same lab
         texts = folder["good"]
         stolen = section(texts[a], "measured")
         stolen = re.sub("LAYOUT.*", layout_line(b), stolen.replace(a, b))
