@@ -88,7 +88,7 @@ class Outcomes(unittest.TestCase):
         if hosts == 1:
             env["TESTENV_CLOCK"] = "virtual"
         ended = subprocess.run(
-            [breaking.TESTENV, "run", sys.executable, os.path.join(ROOT, "tests", "test_break.py"), "guest",
+            [breaking.TESTENV, "run", "setarch", "-R", sys.executable, os.path.join(ROOT, "tests", "test_break.py"), "guest",
              str(hosts), path], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)

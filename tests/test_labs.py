@@ -106,7 +106,7 @@ class Vm:
     def __init__(self, copy):
         self.number, self.copy = 0, copy
         self.process = subprocess.Popen(
-            [os.path.join(copy, "testenv", "testenv.sh"), "run", "python3",
+            [os.path.join(copy, "testenv", "testenv.sh"), "run", "setarch", "-R", "python3",
              "tests/test_labs.py", "guest"], cwd=copy, stdin=subprocess.DEVNULL,
             env={"TESTENV_LIMIT": "3000", **ENV})
 
