@@ -229,7 +229,8 @@ class Rights(PairTest):
         """Returns server, client, and how the access ended."""
         port = str(next(ports))
         env = preloaded(HV_GRANT=grant) if grant else None
-        server = start(sample, "-v", "-p", port, "--timeout", "30", env=env)
+        elsewhere = ("setarch", os.uname().machine)  # memory lies at another address than in the last run
+        server = start(sample, "-v", "-p", port, "--timeout", "30", env=env, there=elsewhere)
         wait_for_listener(port, server)
         client = end(subprocess.Popen(
             [RIGHTS, sample, verb, at, str(length), key, port], stdin=subprocess.DEVNULL,

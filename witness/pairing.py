@@ -62,7 +62,7 @@ def locked_up(role, user, home):
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
-    libc.personality(NO_RANDOMIZE)  # the next run's blocks lie where this one's do
+    libc.personality(NO_RANDOMIZE)  # a compiler, too; for other reasons see Side
 
 
 def members(role, kind="procs"):
@@ -86,17 +86,21 @@ def end(role):
 
 
 class Side:
-    """One process of a pair: the reference, or, with a user, a student's program."""
-    fixed = ()  # roles whose addresses are the same in each run: what is emulated starts sooner so
+    """One process of a pair: the reference, or, with a user, a student's program. At the same addresses as in the
+    last run: there QEMU has translated the code. Where the reference is, or who is away, they are no peer's."""
+    away = ("server", "client")
 
     def __init__(self, role, command, user=None, env=None):
         self.role, self.student, self.left_running, self.stopped = role, user is not None, False, False
         self.output = [f"/run/grade/{role}.{name}" for name in ("out", "err")]
-        libc.personality(NO_RANDOMIZE if role in self.fixed else 0)
+        away = role in self.away and not self.student
+        libc.personality(NO_RANDOMIZE)
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20 + 6 * away, resource.RLIM_INFINITY))  # mmap's is below it
+        env = {**(env or {}), **({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"} if away else {})}
         with open(self.output[0], "wb") as out, open(self.output[1], "wb") as err:
             # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env or {}, cwd="/",
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env, cwd="/",
                 preexec_fn=(lambda: locked_up(role, user, OPEN + "/home")) if self.student else None)
 
     def members(self, kind="procs"):

@@ -59,7 +59,7 @@ class Examined(examine.Examiner):
 
 def set_up(course):
     """course: the library with the suite's digest and pattern."""
-    pairing.Side.fixed = ()  # students' programs are, both
+    pairing.Side.away = ("server", "client")  # but for students' programs
     pairing.control_groups()
     os.makedirs(f"{OPEN}/home")
     os.makedirs(f"{OPEN}/built")
