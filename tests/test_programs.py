@@ -316,6 +316,7 @@ class Programs(unittest.TestCase):
         only = [f"{name}:{part}" for name, part in parts.items()] + ["hostile:sgl", "greedy:sgl"]
         only += [f"{name}:{part}" for name in ("right", "starter", "another")
                  for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
+        began = sum(os.times()[:4])
         ended = subprocess.run(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
             env={**os.environ, "ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
@@ -331,7 +332,8 @@ class Programs(unittest.TestCase):
             with self.subTest(program=name):
                 self.assertIn(f"== {part} == FAIL (0/", found[name])
                 self.assertRegex(found[name], reason)
-        print(f"ok - programs: {lab}: {len(parts)} wrong ones told from the right one", flush=True)
+        print(f"ok - programs: {lab}: {len(parts)} wrong ones told from the right one, "
+              f"in {sum(os.times()[:4]) - began:.0f} s of CPU", flush=True)
         return found
 
     def test_05(self):

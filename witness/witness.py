@@ -158,11 +158,13 @@ def merged(pieces):
 
 def last(pieces, length):
     """Those of the last message, if those of the others look the same: each may have had other memory."""
-    messages = []
+    messages, missing = [], 0
     for piece in pieces:
-        if not messages or sum(n for _, n in messages[-1]) >= length:
+        if missing <= 0:
             messages.append([])
+            missing = length
         messages[-1].append(piece)
+        missing -= piece[1]
     shapes = {tuple((addr - shape[0][0], n) for addr, n in shape) for shape in map(merged, messages)}
     return messages[-1] if len(shapes) == 1 else pieces
 
