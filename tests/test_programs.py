@@ -64,7 +64,7 @@ BOTH = {  # 05 and 06
     "queue-pair-left": ("careful", "without giving back", [
         (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
 }
-EVERY = {
+EVERY = {  # of 05; of 06 and 07 each some
     "its-own-seed": ("sgl", "ends with status=FAIL", [(r"memory_alloc\(&work, opt\.seed", "memory_alloc(&work, 4711")]),
     "always-pass": ("verifies", "says status=PASS", [
         (r"report_result\(pass,", "report_result(true,")]),
@@ -127,7 +127,8 @@ PLANTED = {
         **{name: BOTH[name] for name in (
             "beyond-max-sge", "stride-off-by-one", "one-request-a-block", "each-as-list",
             "copy-as-list", "copies-what-fits-a-list", "queue-overflows", "digest-of-gaps", "last-request-not-awaited",
-            "moves-one-message")}, **EVERY,
+            "moves-one-message")},
+        **{name: EVERY[name] for name in ("always-pass", "only-the-last-counts", "long-ones-unverified")},
         "unpacks": ("sgl", "is no block", [
             (TRANSFER, r"if (method == METHOD_SGL) method = METHOD_COPY; \1")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
@@ -157,7 +158,7 @@ PLANTED = {
             (VERIFY, "")]),
     },
     "07": {
-        **EVERY,
+        **{name: EVERY[name] for name in ("its-own-seed", "server-ignored", "client-ignored", "process-left", "exit-0")},
         "beyond-max-sge": ("sgl", "ends with status=FAIL", [
             (r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")]),
         "stride-off-by-one": ("sgl", "ends with status=FAIL", [
@@ -275,8 +276,9 @@ class Programs(unittest.TestCase):
         file = glob.glob(f"{ROOT}/{lab}_*/*.c")[0]
         with open(file, encoding="utf-8") as f:
             source = f.read()
-        programs = {"right": source, "starter": starter.starter(source, starter.places()[lab])}
+        programs = {"right": source}
         if lab == "05":
+            programs["starter"] = starter.starter(source, starter.places()[lab])
             programs["another"] = cls.edited(source, ANOTHER)
             programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
             programs["greedy"] = GREEDY
@@ -327,7 +329,6 @@ class Programs(unittest.TestCase):
         self.assertIn("Score: 100/100", found["right"])
         self.assertNotIn("FAIL", found["right"])
         self.assertIn("Score: 100/100", found.get("another", found["right"]))
-        self.assertIn("Score: 10/100", found["starter"])  # it builds
         for name, (part, reason, _) in PLANTED[lab].items():
             with self.subTest(program=name):
                 self.assertIn(f"== {part} == FAIL (0/", found[name])
@@ -338,6 +339,7 @@ class Programs(unittest.TestCase):
 
     def test_05(self):
         found = self.grade("05")
+        self.assertIn("Score: 10/100", found["starter"])  # it builds
         self.assertIn("== sgl == FAIL", found["greedy"])
         self.assertRegex(found["hostile"], "seen 0 written 0 as 600[0-9][0-9]")
         self.assertFalse(os.path.exists(f"{ROOT}/results/by-a-student"))
