@@ -110,8 +110,8 @@ pairs() {
 	shift
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
-		HV_RIGHTS=$out/rights TESTENV_LIMIT=1200 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
-		TESTENV_PASS="HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS ASAN_OPTIONS UBSAN_OPTIONS" \
+		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=1200 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
+		TESTENV_PASS="HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
@@ -218,7 +218,17 @@ part_programs() { family programs python3 tests/test_programs.py; }
 part_platforms() { # one of them in a new root; what they differ in, test_formats and test_contents see
 	HV_FORMATS=${HV_FORMATS:-gradescope} family platforms python3 tests/test_bundles.py Bundles.test_platforms
 }
+all_in_one() {
+	local sample name objects=() names=''
+	for sample in "${samples[@]}"; do
+		name=$(sed -n 's/^SAMPLE = //p' "$sample/Makefile") names+="X($name)"
+		objects+=("$out/$name.all.o")
+		gcc -O2 -g -Icommon -Iblocks "-Dmain=main_$name" -c -o "$out/$name.all.o" "$sample/$name.c" || return
+	done
+	gcc -O2 -g -Icommon -Iblocks "-DSAMPLES=$names" -o "$out/all" tests/all.c "${objects[@]}" {common,blocks}/*.c -lrdmacm -libverbs
+}
 part_faults() {
+	step "all samples in one program" all_in_one
 	step "rights" gcc -Icommon -Iblocks -o "$out/rights" tests/rights.c {common,blocks}/*.c -libverbs
 	TESTENV_CLOCK=virtual TESTS=tests/test_faults.py family faults pairs "$out/gcc" Verbs Rights Memcheck
 }
