@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 from places import copy_project
-from samples import ROOT, main
+from samples import FIXED, ROOT, main
 
 sys.path.insert(0, os.path.join(ROOT, "learn"))
 os.environ["LAB_LANG"] = "en"
@@ -88,7 +88,7 @@ class Outcomes(unittest.TestCase):
         if hosts == 1:
             env["TESTENV_CLOCK"] = "virtual"
         ended = subprocess.run(
-            [breaking.TESTENV, "run", "setarch", "-R", sys.executable, os.path.join(ROOT, "tests", "test_break.py"), "guest",
+            [breaking.TESTENV, "run", *FIXED, sys.executable, os.path.join(ROOT, "tests", "test_break.py"), "guest",
              str(hosts), path], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)

@@ -19,7 +19,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from places import copy_project
-from samples import PROGRAM, ROOT, SAMPLES, main
+from samples import FIXED, PROGRAM, ROOT, SAMPLES, main
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
 KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
@@ -106,7 +106,7 @@ class Vm:
     def __init__(self, copy):
         self.number, self.copy = 0, copy
         self.process = subprocess.Popen(
-            [os.path.join(copy, "testenv", "testenv.sh"), "run", "setarch", "-R", "python3",
+            [os.path.join(copy, "testenv", "testenv.sh"), "run", *FIXED, "python3",
              "tests/test_labs.py", "guest"], cwd=copy, stdin=subprocess.DEVNULL,
             env={"TESTENV_LIMIT": "3000", **ENV})
 
