@@ -210,7 +210,7 @@ part_grading() {
 }
 part_wire() { # two hosts once
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
-	family show python3 tests/test_show.py Samples.test_05
+	family show python3 tests/test_show.py One.test_make_show
 }
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
@@ -251,7 +251,8 @@ part_asan() {
 	step "gcc with sanitizers" build asan gcc \
 		"-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 	HV_BUILD=$out/asan family asan-usage python3 tests/test_usage.py
-	TESTENV_CLOCK=virtual family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} Layouts
+	TESTENV_CLOCK=virtual family asan pairs "$out/asan" Defaults Options.test_{message,sizes,iters} \
+		Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
 	TESTENV_CLOCK=virtual TESTS=tests/test_peers.py family asan pairs "$out/asan"
 }
 part_large() {
@@ -260,7 +261,9 @@ part_large() {
 }
 part_python_peer() { TESTENV_CLOCK=virtual TESTS=tests/test_python_peer.py family python-peer pairs "$out/gcc"; }
 part_dead() { TESTENV_CLOCK=virtual TESTS=tests/test_dead.py family dead pairs "$out/gcc"; }
-part_show() { family show python3 tests/test_show.py; } # a browser steps through runs of all samples
+part_show() { # a browser steps through runs of all samples
+	family show python3 tests/test_show.py Samples One.test_a_long_run_is_cut Broken Elsewhere
+}
 part_zh() { family zh python3 tests/test_zh.py TakenOut; }
 part_doctor() { TESTENV_CLOCK=virtual TESTS=tests/test_doctor.py family doctor pairs "$out/gcc"; }
 part_testenv() { family testenv python3 tests/test_testenv.py; }
@@ -271,8 +274,8 @@ part_figures() { family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
-	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults \
-		Rights Layouts.test_{07_every_method_by_every_layout,students_layout_and_many_messages}
+	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults Rights \
+		Layouts.test_07_every_method_by_every_layout
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
 }
 part_newest() { # Debian unstable's kernel

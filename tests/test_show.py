@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make show: what its page says is what the capture, the NIC's trace and the two programs say; one can
 step through it, and it asks nobody for anything. In a copy of the project; the browser is Chromium."""
+import json
 import os
 import re
 import shutil
@@ -34,6 +35,17 @@ STEPS = f"""(() => {{
     const back = forward.map((_, i) => i ? (press('ArrowLeft'), seen()) : seen());
     return [forward.length - 1, new Set(forward).size, back.reverse().every((page, i) => page === forward[i])];
 }})()"""
+# Several runs in one pair of VMs, to start which takes longer than a run: pages, and what the pairs have printed.
+ALL = """
+import json, shlex, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import show
+runs = {name: show.prepared(name, *how) for name, how in json.loads(sys.argv[2]).items()}
+each = (f"{shlex.join(command)} > /tmp/said; echo == {name} $?; cat /tmp/said" for name, (command, _) in runs.items())
+subprocess.run([f"{show.ROOT}/testenv/testenv.sh", "run", "bash", "-c", "; ".join(each)], stdin=subprocess.DEVNULL)
+for name, (_, title) in runs.items():
+    show.write_page(name, *title)
+"""
 EVENT = re.compile(r"(?m)^(.*) \[\d+\] .* (copy|copied): \(.*?\) ?(.*)")
 
 
@@ -82,11 +94,25 @@ class ShowTest(unittest.TestCase):
                                text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
                                env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", **env})
         self.assertEqual(ended.returncode, status, ended.stdout + ended.stderr)
+        return self.opened(lab, ended.stdout.split("\nthe run, step by step")[0])
+
+    @classmethod
+    def run_all(cls, **runs):
+        """By name: the program's directory ("": the sample's) and arguments. Returns status and what was printed."""
+        ended = subprocess.run([sys.executable, "-c", ALL, f"{COPY}/learn/show", json.dumps(runs)], cwd=COPY, check=False,
+                               env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", "TESTENV_HOSTS": "2"},
+                               capture_output=True, text=True)
+        print(ended.stderr, end="", file=sys.stderr)
+        return {name: (int(status), printed) for name, status, printed in
+                re.findall(r"(?ms)^== (\S+) (\d+)\n(.*?)(?=^== |\Z)", ended.stdout)}
+
+    def opened(self, lab, printed):
+        """Opens its page."""
         path = f"{COPY}/results/show/{lab}.html"
         self.assertLess(os.path.getsize(path), MOST)
         self.browser.said.clear()
         self.browser.open(path)
-        sides = re.split(r"(?m)^--- (?:server|client).*\n", ended.stdout.split("\nthe run, step by step")[0])
+        sides = re.split(r"(?m)^--- (?:server|client).*\n", printed)
         return dict(zip(("server", "client"), sides[-2:]))
 
     def text(self, selector):
@@ -165,8 +191,15 @@ class ShowTest(unittest.TestCase):
 
 
 class Samples(ShowTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.ended = cls.run_all(**{name[:2]: [""] for name in PROGRAM})
+
     def check(self, lab):
-        printed = self.run_pair(lab)
+        status, printed = self.ended[lab]
+        self.assertEqual(status, 0, printed)
+        printed = self.opened(lab, printed)
         self.says_what_was(lab, printed)
         self.steps_both_ways()
         self.is_sound()
@@ -177,6 +210,17 @@ class Samples(ShowTest):
             self.assertIn("The NIC has read 500 of them and written 0.", self.text("#client svg desc"))
             self.assertEqual([what for *_, what in self.rows() if "client's NIC reads" in what], [
                 f"The client's NIC reads 100 bytes of memory: MR 0 + {300 * i}, block {i}." for i in range(5)])
+
+
+for number in (name[:2] for name in PROGRAM):
+    setattr(Samples, f"test_{number}", lambda self, lab=number: self.check(lab))
+
+
+class One(ShowTest):
+    def test_make_show(self):
+        printed = self.run_pair("05")
+        self.says_what_was("05", printed)
+        self.is_sound()
 
     def test_a_long_run_is_cut(self):
         printed = self.run_pair("02", "-n 400 -s 100")
@@ -195,23 +239,22 @@ class Samples(ShowTest):
         self.is_sound()
 
 
-for number in (name[:2] for name in PROGRAM):
-    setattr(Samples, f"test_{number}", lambda self, lab=number: self.check(lab))
-
-
 class Broken(ShowTest):
     def test_failing_runs(self):
-        for patch, lab, arguments, status, nak, refused in BROKEN:
+        runs = {}
+        for patch, lab, arguments, *_ in BROKEN:
+            of = next(name for name in PROGRAM if name[:2] == lab)
+            shutil.copytree(f"{COPY}/{of}", f"{COPY}/{patch}/{of}")
+            subprocess.run(["git", "apply", f"{ROOT}/tests/breakit/{patch}.patch"], cwd=f"{COPY}/{patch}", check=True,
+                           env={**os.environ, "GIT_CEILING_DIRECTORIES": f"{ROOT}/build"})  # it is in no repository
+            os.rename(f"{COPY}/{patch}/{of}", f"{COPY}/{patch}-{of}")
+            runs[patch] = [f"{COPY}/{patch}-{of}", *arguments.split()]
+        ended = self.run_all(**runs)
+        for patch, _, _, status, nak, refused in BROKEN:
             with self.subTest(patch=patch):
-                path = f"{ROOT}/tests/breakit/{patch}.patch"
-                apply = ["git", "apply", path]  # the copy isn't in the repository that it was copied from
-                env = {**os.environ, "GIT_CEILING_DIRECTORIES": f"{ROOT}/build"}
-                subprocess.run(apply, cwd=COPY, env=env, check=True)
-                try:
-                    printed = self.run_pair(lab, arguments, status=1)
-                finally:
-                    subprocess.run([*apply, "-R"], cwd=COPY, env=env, check=True)
-                wire = self.says_what_was(lab, printed)
+                self.assertEqual(ended[patch][0], 1)
+                printed = self.opened(patch, ended[patch][1])
+                wire = self.says_what_was(patch, printed)
                 self.steps_both_ways()
                 self.is_sound()
                 self.browser.key("End")
@@ -226,7 +269,7 @@ class Broken(ShowTest):
                     for carries in refusals})
                 self.assertTrue(nak in shown if nak else not shown, shown)
                 self.assertEqual(any("and refuses" in what for what in rows), refused)
-                self.assertEqual(copied("client", lab)[1] > 0, refused)
+                self.assertEqual(copied("client", patch)[1] > 0, refused)
                 self.assertRegex("\n".join(rows), rf"The client prints an error: .*\(status {status}\)")
                 self.assertRegex("\n".join(rows), r"The client prints an error:   hint: ")
 

@@ -23,6 +23,7 @@ from witness import merged  # noqa: E402
 from words import language  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
+HOSTS = 1 if os.environ.get("HOSTS") == "1" else 2
 OTHER = {"client": "server", "server": "client"}
 BLOCKS = "--block-size 100 --block-num 5 --stride 300"
 # Where the default is long.
@@ -333,27 +334,28 @@ class Run:
                 "events": events, "printed": printed, "notes": self.notes}
 
 
-def write_page(run, path, title, command):
+def write_page(lab, title, command):
     with open(f"{LEARN}/show/show.html", encoding="utf-8") as file:
         page = file.read()
     with open(f"{LEARN}/show/words.json", encoding="utf-8") as file:
         table = json.load(file)
-    for mark, value in (("RUN", run.page(title, command)), ("WORDS", table)):
+    for mark, value in (("RUN", Run(f"{ROOT}/results/show/{lab}", HOSTS).page(title, command)), ("WORDS", table)):
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
         page = page.replace(f"@{mark}@", text)
     page = page.replace("@LANG@", language()).replace("@TITLE@", html.escape(title))
-    with open(path, "w", encoding="utf-8") as file:
+    with open(f"{ROOT}/results/show/{lab}.html", "w", encoding="utf-8") as file:
         file.write(page)
 
 
-def main(lab="", own="", *arguments):
+def prepared(lab, own, *arguments):
+    """Builds the program and empties the run's folder. What testenv.sh is to run, and the page's title; None: it
+    doesn't build."""
     where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*") if lab else ()), "")
     if not os.path.exists(f"{where}/Makefile"):
         sys.exit(f"show.py: LAB={lab} is no sample's number, or DIR={own} has no Makefile")
     with open(f"{where}/Makefile", encoding="utf-8") as file:
         program = re.search(r"(?m)^SAMPLE *= *(\S+)", file.read())[1]
     arguments = list(arguments) or SMALL.get(lab, "").split()
-    hosts = 1 if os.environ.get("HOSTS") == "1" else 2
     folder = f"{ROOT}/results/show/{lab}"
     os.makedirs(folder, exist_ok=True)
     for path in glob.glob(f"{folder}/*"):
@@ -362,22 +364,27 @@ def main(lab="", own="", *arguments):
                   ["gcc", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-shared", "-o", f"{folder}/trace.so",
                    f"{LEARN}/show/trace.c"]):
         if subprocess.run(build, check=False).returncode:
-            return 1
+            return None
     wrapper = f"{folder}/{program}"  # as pair.sh wants it: one file with the program's name
     with open(wrapper, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\nexec python3 -B " + shlex.join(
             [f"{LEARN}/show/trace.py", folder, os.path.abspath(f"{where}/{program}")]) + ' "$@"\n')
     os.chmod(wrapper, 0o755)
-    testenv = f"{ROOT}/testenv"
-    capture = [f"{testenv}/capture.sh", f"{folder}/packets.pcap"] if hosts == 2 else []
-    status = subprocess.run([f"{testenv}/testenv.sh", "run", *capture, f"{testenv}/pair.sh", wrapper, *arguments],
-                            check=False, env={**os.environ, "TESTENV_HOSTS": str(hosts)}).returncode
-    if not os.path.exists(f"{folder}/client.said"):
+    capture = [f"{ROOT}/testenv/capture.sh", f"{folder}/packets.pcap"] if HOSTS == 2 else []
+    return [*capture, f"{ROOT}/testenv/pair.sh", wrapper, *arguments], (
+        os.path.basename(os.path.abspath(where)) + f": {program}", shlex.join([program, *arguments]))
+
+
+def main(lab="", own="", *arguments):
+    if not (run := prepared(lab, own, *arguments)):
+        return 1
+    command, title = run
+    status = subprocess.run([f"{ROOT}/testenv/testenv.sh", "run", *command], check=False,
+                            env={**os.environ, "TESTENV_HOSTS": str(HOSTS)}).returncode
+    if not os.path.exists(f"{ROOT}/results/show/{lab}/client.said"):
         print("show.py: the pair did not run", file=sys.stderr)
         return status or 1
-    path = f"{ROOT}/results/show/{lab}.html"
-    write_page(Run(folder, hosts), path, os.path.basename(os.path.abspath(where)) + f": {program}",
-               shlex.join([program, *arguments]))
+    write_page(lab, *title)
     print(f"\nthe run, step by step: results/show/{lab}.html (open it in a browser)")
     return status
 
