@@ -230,17 +230,19 @@ class Stopped(unittest.TestCase):
             once, useless = r"testenv: starting a VM \(once.*\n", r"testenv: the stopped VM in .* is of no use.*\n"
             vm, = run(once)
             self.assertEqual(run(), [vm])
-            state = vm + "state"
+            good, state = os.path.join(cache, "good"), vm + "state"
+            shutil.copytree(vm, good)
             with open(state, "r+b") as file:  # changed
                 file.seek(50 << 20)
                 file.write(b"changed!")
             self.assertEqual(run(useless), [])
-            run(once)
+            self.assertEqual(run(once), [vm])
             with open(state, "r+b") as file:  # half written, by whoever also made the sum
                 file.truncate(20 << 20)
             sh(f"cksum <{state} >{vm}sum")
             self.assertEqual(run(useless), [])
-            run(once)
+            shutil.copytree(good, vm)
+            self.assertEqual(run(), [vm])
             os.remove(vm + "sum")
             self.assertEqual(run(useless), [])
             # Stopped before it was stored.

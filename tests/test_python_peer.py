@@ -91,7 +91,7 @@ class PythonPeer(PairTest):
                             data=word_after(iters, seed))
 
     def test_07(self):
-        for method in ("sgl", "copy", "each", "auto"):
+        for method in ("sgl", "copy", "each"):
             for size, num, stride in LAYOUTS:
                 self.both_roles("07_gssr", "--method", method, "--block-size", str(size),
                                 "--block-num", str(num), "--stride", str(stride), "--iters", "2",
