@@ -18,8 +18,8 @@ for sample in "$@"; do
 		[[ $output =~ RESULT\ [^$'\n']*\ role=$role\ status=([A-Z]*) ]]
 		results+=("${BASH_REMATCH[1]:--}")
 	done
-	todo=$(grep -o 'not written yet (TODO [0-9]*)' <<<"$output" | sort | head -n 1)
-	if [ -n "$todo" ]; then
+	if [[ $output == *'not written yet (TODO '* ]]; then
+		todo=$(grep -o 'not written yet (TODO [0-9]*)' <<<"$output" | sort | head -n 1)
 		table+=("${sample%/*}: $todo")
 		unwritten=$((unwritten + 1))
 		continue
