@@ -309,7 +309,9 @@ class Prose(unittest.TestCase):
             printed = seen[terminal][0].rstrip("\n") + "\n"
             # A single line may be shown of many.
             same = re.search if len(lines) == 1 else re.fullmatch
-            if not same(as_pattern(lines), printed):
+            whole = printed.splitlines(True)  # of packets, a busy machine sends some again
+            once = "".join(line for i, line in enumerate(whole) if line[:4] != "  | " or line not in whole[:i])
+            if not same(as_pattern(lines), printed) and not same(as_pattern(lines), once):
                 self.fail(f"{block.where} shows\n" + "\n".join(lines) +
                           f"\nbut terminal {terminal} showed\n{printed}")
         counts["outputs compared"] += 1
@@ -325,11 +327,14 @@ class Prose(unittest.TestCase):
             elif block.is_commands:
                 with self.subTest(block=block.where):
                     seen = None
-                    seen = self.commands(block)
+                    fails = after and after.is_output and any("FAIL" in line for line in after.lines)
+                    for _ in range(5):  # a wrong order (12) doesn't show each time
+                        seen = self.commands(block)
+                        if not fails or any(status for _, status in seen.values()):
+                            break
                     counts["blocks run"] += 1
-                    text = after.lines if after and after.is_output else []
                     for terminal, (output, status) in seen.items():
-                        if not any("FAIL" in line for line in text):
+                        if not fails:
                             self.assertEqual(status, 0, f"terminal {terminal}: {output}")
             elif block.is_output and seen:
                 with self.subTest(block=block.where):
