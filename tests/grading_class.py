@@ -129,7 +129,7 @@ def check_packed(name, text):
     """The archive beside it holds this text and the program, and a manifest that fits both."""
     with tempfile.TemporaryDirectory() as scratch:
         found, = collect.collect(name, "05", scratch)
-        assert found.student == TEMPLATE and not found.refused and not found.remarks, vars(found)
+        assert found.student == TEMPLATE and not found.refused and not found.remarks, (vars(found), text[:300])
         assert sorted(os.listdir(found.program)) == ["Makefile", "gather_write.c"], vars(found)
         with open(found.text, encoding="utf-8") as packed:
             assert packed.read() == text

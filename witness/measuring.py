@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """How long a program takes, by this clock and not by its own: between the barriers that it keeps while it
 measures (blocks/measure.h), and with the NIC's count of packets, whatever it prints."""
+import os
 import time
 
-from witness import read
+from pairing import OTHER
+from witness import Memory, Wrong, poke, read, write
 
 METHODS = ("sgl", "copy", "each", "auto", "contig")
 VERIFY, MOVE = ["go", "verify"] * len(METHODS), ["go"] * (2 * len(METHODS))
@@ -44,3 +46,61 @@ class Stopwatch:
                 name = f"{METHODS[(at // len(MOVE) + at // 2) % len(METHODS)]} {block_size} {length}"
                 old = self.figures.get(name, [1e9, 0])
                 self.figures[name] = [min(old[0], alone * 1e6 / each), max(old[1], length * count / many * 1e-6)]
+
+
+class Midway:
+    """For Pair: by all methods a message is moved and verified. By sgl and copy, while a message at a time is measured,
+    a bit of the source changes. That has to arrive with the next ones. Then it ends the pair."""
+    def __init__(self, source, layout, contiguous, message, random):
+        """source: the side that the message comes from; contiguous: those that have it in one piece."""
+        self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
+        self.ended, self.sent, self.places = False, [], []  # sent: packets, when each move begins
+        self.arrived = None  # what was found at the receiver, from two messages after the change on
+        write(os.path.dirname(SENT) + "/lifespan", "0")  # or what one reads may be 10 ms old
+
+    def shape(self, role, method="sgl"):
+        if role in self.contiguous or method == "contig":
+            return self.layout._replace(block_size=len(self.message), block_num=1, stride=len(self.message))
+        return self.layout
+
+    def holds(self, pair, role, method="sgl"):
+        """Where a side has the message."""
+        return list(Memory(pair.sides[role].members()).find(self.shape(role, method), self.message))
+
+    def flip(self, at):
+        """A bit of the message, where its source is."""
+        shape = self.shape(self.source)
+        for pid, base in self.places:
+            poke(pid, base + at // shape.block_size * shape.stride + at % shape.block_size, 1)
+
+    def on(self, step, pair):
+        packets = -(-len(self.message) // MTU)
+        gone = (int(read(SENT)) - self.sent[-1]) // packets if step == "meanwhile" and pair.nap < 0.5 else 0  # messages
+        if gone >= 3 and self.arrived is None:
+            self.arrived, at = [], self.random.randrange(len(self.message))
+            self.message[at] ^= 1
+            self.flip(at)
+        elif gone >= 6 and not any(self.arrived):
+            self.arrived.append(self.holds(pair, OTHER[self.source]))
+        if step == "verify":
+            method = METHODS[len(self.sent) - 1]
+            if int(read(SENT)) < self.sent[-1] + packets or not self.holds(pair, OTHER[self.source], method):
+                raise Wrong(f"{method}: the message is not there where it is verified")
+            self.flip(0)  # back
+        if step != "go":
+            return None
+        self.sent.append(int(read(SENT)))
+        if len(self.sent) == len(METHODS) and self.source not in self.contiguous:  # contig takes nothing from the blocks
+            self.places = self.holds(pair, self.source)
+            self.flip(0)
+        move = len(self.sent) - 1 - len(METHODS)  # one at a time and many, by sgl; the same by copy
+        if move in (1, 3) and (not self.holds(pair, OTHER[self.source]) or len(self.arrived or []) > 2 and not any(
+                self.arrived)) and self.places and self.holds(pair, self.source):
+            raise Wrong(f"{METHODS[move // 2]}: what changes in the memory while messages are measured does not arrive")
+        if move in (2, 4) and self.sent[-1] - self.sent[-3] < 40 * packets:
+            raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
+        pair.nap = 0.5
+        if move in (0, 2):
+            self.places, self.arrived, pair.nap = self.holds(pair, self.source), None, 0.0003
+        self.ended = move == 4
+        return "cut" if self.ended else None

@@ -129,6 +129,8 @@ class Pair:
     itself ("client's line"), or at times while the client alone waits. said has the last line of each,
     which on may change; it may return "cut" to end the connection."""
     port, lead = 20000, 0  # lead: seconds by which the server goes on before the client
+    pieces = False  # a line comes in two
+    nap = 0.5  # seconds after which on("meanwhile", pair) is called, if nothing comes
 
     def __init__(self, on, limit=20):
         self.on, self.until = on, time.monotonic() + limit
@@ -171,13 +173,15 @@ class Pair:
             for role, connection in ends.items():
                 ready.register(connection, selectors.EVENT_READ, role)
             while going and time.monotonic() < self.until:
-                for key, _ in ready.select(0.5):
+                for key, _ in (events := ready.select(self.nap)):
                     data = b""
                     with suppress(OSError):
                         data = key.fileobj.recv(4096)
                     *lines, unread[key.data] = (unread[key.data] + data).split(b"\n")
                     self.lines[key.data] += lines
                     going = going and data and len(unread[key.data]) < 4096
+                if not events:
+                    self.on("meanwhile", self)
                 while self.pass_on(ends):
                     pass
                 if len(self.first) == 2 and self.lines["client"] and not self.lines["server"]:
@@ -202,7 +206,10 @@ class Pair:
                 connection.shutdown(socket.SHUT_RDWR)
             return False
         for role in reversed(turns) if self.lead else turns:
+            line, cut = self.said[role] + b"\n", 6 if self.pieces else 1024
             with suppress(OSError):
-                ends[OTHER[role]].sendall(self.said[role] + b"\n")
+                ends[OTHER[role]].sendall(line[:cut])
+                time.sleep(0.002 if line[cut:] else 0)
+                ends[OTHER[role]].sendall(line[cut:])
             time.sleep(self.lead)
         return True

@@ -20,6 +20,8 @@ class Spoiler:
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
         if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
             layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
+        if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
+            layout = layout._replace(block_size=layout.block_size | 1, block_num=layout.block_num | 1, stride=layout.stride + 1)
         if where == "gap":
             if method == "sgl":  # much wider than a block
                 layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + 200)
@@ -52,13 +54,14 @@ class Spoiler:
         rand, last = self.random.randrange, len(self.message) - 1
         role = OTHER[self.receiver] if where == "source" else self.receiver
         regions = [r for r in self.nic.seen().regions if r.thread in sides[role].members("threads")]
-        places = {"a bit": [rand(last)], "an end": [self.random.choice((0, last))]}.get(kind, [])
+        places = {"a bit": [rand(last)], "the first": [0], "the last": [last]}.get(kind, [])
         while kind == "two" and (not places or self.message[places[0]] == self.message[places[1]]):
             one = rand(last + 1)  # sums of bytes and words stay the same
             places = [one, rand(one % 16, last + 1, 16)]
         block, stride, members = layout.block_size, layout.stride, sides[role].members()
         if where == "gap":
-            base, places = self.base, [rand(layout.block_num - 1) * stride + rand(block, stride)]
+            at = rand(min(2 * block, stride - 1), stride) if kind == "a bit" else stride - 1  # one may look at as much as a block
+            base, places = self.base, [rand(layout.block_num - 1) * stride + at]
             block = stride
         elif where == "late" or self.lab == "06":
             thread, base = self.place_of(first[role], regions)

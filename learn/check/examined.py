@@ -37,9 +37,9 @@ class Examined(examine.Examiner):
     def build(self, command):  # with sanitizers; that was done before, too
         return examine.subprocess.CompletedProcess(command, not self.job["sanitized"])
 
-    def draw(self, most_blocks=132):
+    def draw(self, most_blocks=132, least=1):
         """Shorter blocks than the grader's."""
-        size = self.random.randint(1, 600)
+        size = self.random.randint(least, 600)
         return Layout(size, self.random.randint(most_blocks // 4, most_blocks), size + self.random.randint(1, 200))
 
     def rows(self):
