@@ -147,6 +147,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"memory_prepare\(memory, l, method\);", r"if (i == 0) \g<0>")]),
         "reads-past-its-memory": ("careful", "sanitizers: AddressSanitizer: heap-buffer-overflow", [
             (r"const struct layout \*l = &work", r"if (side.sge[memory->block_num].length == 12345) return 1; \g<0>")]),
+        "never-sends-again": ("careful", r"never sends a lost packet again, or too late \(timeout 0\)", [
+            (r"(qp_to_rts\(side.qp, mine.psn, 0,)[^;]*;", r"\1 0);")]),
         "too-many-rights": ("careful", "with rights that nobody needs", [
             (r"client \? 0 : IBV_ACCESS_LOCAL_WRITE", "IBV_ACCESS_LOCAL_WRITE")]),
     },
@@ -164,6 +166,15 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
         "answers-fewer-reads": ("careful", "has 1 READs at a time; its peer was told, or says: 16", [
             (r"&peer, mine.rd_atomic\)", "&peer, mine.rd_atomic > 0)")]),
+        "sends-once": ("careful", r"never sends a lost packet again, or too late \(retry_cnt 0\)", [
+            (r"qp_to_rts(?=\(side.qp)", "to_rts"),
+            (r"int main", r"""static void to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t reads, int timeout) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = (uint8_t)timeout, .rnr_retry = 6,
+                               .max_rd_atomic = (uint8_t)reads};
+    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                       IBV_QP_MAX_QP_RD_ATOMIC), "ibv_modify_qp to RTS");
+}
+\g<0>""")]),
         "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [

@@ -180,23 +180,23 @@ class Examiner(Spoiler):
         addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
         for r in (r for r in seen.regions if r.thread in threads):
             if r.access & 0x1e & ~needed:
-                self.careless.append(f"the {role} registers {r.length} bytes with rights that nobody "
-                                     f"needs there (access {r.access:#x})")
+                self.careless.append(f"the {role} registers {r.length} bytes with rights that nobody needs (access {r.access:#x})")
             elif r.access & needed and (r.iova < addr or r.iova + r.length > end):
                 self.careless.append(f"the {role}'s peer may reach {r.length} bytes; len={named['len']}")
-        self.careless += [f"the {role}'s queue pair gives rights that nobody needs "
-                          f"(qp_access_flags {access:#x})" for thread, access in seen.rights
-                          if thread in threads and access & 0xe & ~needed]
+        has = {name: {value for thread, value in found if thread in threads} for name, found in seen.attributes.items()}
+        self.careless += [f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
+                          for access in has["access"] if access & 0xe & ~needed]
         if self.lab == "06":  # it READs
             told = role == "client" and limits.get(b"rd_atomic") or int(fields(str(pair.first["server"]))["rd_atomic"])
-            self.careless += [f"the {role}'s queue pair has {deep} READs at a time; its peer was told, or says: "
-                              f"{told}" for thread, deep in (seen.asks if role == "client" else seen.answers)
-                              if thread in threads and (deep > told if role == "client" else deep < told)]
-        self.careless += [f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}" for thread, code in seen.mtus
-                          if thread in threads and 128 << code > limits.get(b"mtu", 4096)]
-        left = [what for thread, what in seen.left if thread in threads]
-        if pair.sides[role].left_running:
-            left.append("a process")
+            self.careless += [f"the {role}'s queue pair has {deep} READs at a time; its peer was told, or says: {told}"
+                              for deep in has["asks" if role == "client" else "answers"]
+                              if (deep > told if role == "client" else deep < told)]
+        self.careless += [f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
+                          for code in has["mtu"] if 128 << code > limits.get(b"mtu", 4096)]
+        if any(seen.sent[thread] for thread in threads):  # 2^23 * 4.096 us are longer than the programs wait (--timeout)
+            self.careless += [f"the {role}'s queue pair never sends a lost packet again, or too late ({name} {n})"
+                              for name in ("timeout", "retry_cnt") for n in has[name] if not 0 < n < 23]
+        left = [what for thread, what in seen.left if thread in threads] + ["a process"] * pair.sides[role].left_running
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
 
     def awaits(self, seen, threads, rings):

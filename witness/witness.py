@@ -17,7 +17,7 @@ p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$a
 r:registered rxe_reg_user_mr mr=$retval:x64
 p:create_cq rxe_create_cq
 p:create_qp rxe_create_qp qp=$arg1:x64 asked=+72($arg2):u32
-p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 mtu=+98($arg2):u8 asks=+101($arg2):u8 answers=+102($arg2):u8
+p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 mtu=+98($arg2):u8 asks=+101($arg2):u8 answers=+102($arg2):u8 timeout=+105($arg2):u8 retry_cnt=+106($arg2):u8
 p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
 p:free_mr rxe_dereg_mr mr=$arg1:x64
 p:free_qp rxe_destroy_qp
@@ -37,11 +37,11 @@ FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
 
 Region = namedtuple("Region", "addr length iova access thread")
 Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
-# sent: messages by thread. Pairs of a thread and, left: what it did not give back; of its QP rights,
-# mtus (enum ibv_mtu), asks and answers: READs and atomics of its own at a time, and of its peer's; queues: kind, and of a send queue
-# whether only those requests are signalled that ask for it.
-Seen = namedtuple("Seen", "regions copies sent left rights mtus asks answers queues")
-MASKS = {"access": 1 << 3, "mtu": 1 << 8, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
+# sent: messages by thread. Pairs of a thread and, left: what it did not give back; queues: kind, and of a send
+# queue whether only those requests are signalled that ask for it. attributes of a QP, by the names below:
+# mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
+Seen = namedtuple("Seen", "regions copies sent left queues attributes")
+MASKS = {"access": 1 << 3, "mtu": 1 << 8, "timeout": 1 << 9, "retry_cnt": 1 << 10, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
 
 
 def write(path, text):
@@ -120,7 +120,7 @@ class Nic:
         used = {f["mr"] for _, kind, f in events if kind == "copy"}
         known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
         inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
-        seen = Seen([], [], Counter(), [], [], [], [], [], [])
+        seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
         now, asked, creator, packets, closing = {}, {}, {}, set(), set()
         for thread, kind, f in events:
             if kind == "register":
@@ -136,8 +136,8 @@ class Nic:
             elif kind == "create_cq":
                 seen.queues.append((thread, "completion", 0))
             elif kind == "modify_qp":
-                for name, found in (("access", seen.rights), ("mtu", seen.mtus), ("asks", seen.asks), ("answers", seen.answers)):
-                    found += [(thread, f[name])] if f["mask"] & MASKS[name] else []
+                for name, mask in MASKS.items():
+                    seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
             elif kind == "packet" and f["opcode"] in FIRST and (*f.values(),) not in packets:
                 packets.add((*f.values(),))  # a repeated one counts once
                 seen.sent[creator.get(f["qp"])] += 1
