@@ -171,8 +171,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"int main", r"""static void to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t reads, int timeout) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = (uint8_t)timeout, .rnr_retry = 6,
                                .max_rd_atomic = (uint8_t)reads};
-    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                       IBV_QP_MAX_QP_RD_ATOMIC), "ibv_modify_qp to RTS");
+    const int rc = IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RNR_RETRY | IBV_QP_RETRY_CNT | IBV_QP_TIMEOUT;
+    check(ibv_modify_qp(qp, &attr, rc | IBV_QP_SQ_PSN | IBV_QP_STATE), "to RTS");
 }
 \g<0>""")]),
         "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
