@@ -36,7 +36,7 @@ BOTH = {  # 05 and 06
     "stride-off-by-one": ("sgl", "ends with status=FAIL", [(r"i \* l->stride", "i * (l->stride + 1)")]),
     "same-remote-address": ("sgl", "ends with status=FAIL", [
         (r"s->remote_addr \+ i \* l->block_size", "s->remote_addr")]),
-    "one-request-a-block": ("sgl", "sgl: [0-9]* messages on the wire for", [(PER_WR, "1")]),
+    "one-request-a-block": ("sgl", "sgl: [0-9]* messages for", [(PER_WR, "1")]),
     "list-too-long": ("sgl", "ibv_post_send", [(PER_WR, PER_WR.replace("\\", "") + " + 1")]),
     "each-as-list": ("each", "each: [0-9]* messages on the wire", [
         (PER_WR, "s->max_sge")]),
@@ -75,7 +75,7 @@ EVERY = {  # of 05; of 06 and 07 each some
     "process-left": ("careful", "without giving back a process", [
         (r"#include \"report.h\"", "#include \"report.h\"\n#include <unistd.h>"),
         (r"const bool client = .*?;", r"\g<0> if (fork() == 0) for (;;) pause();")]),
-    "only-the-last-counts": ("verifies", "in the second of three messages: the (client|server) says status=PASS", [
+    "only-the-last-counts": ("verifies", "in the second of five messages: the (client|server) says status=PASS", [
         (VERIFY, "pass = memory_right(memory, l);")]),
     "long-ones-unverified": ("verifies", "a wrong bit: the (client|server) says status=PASS", [
         (VERIFY, "pass = (l->bytes > 1 << 20 || memory_right(memory, l)) && pass;")]),
@@ -96,6 +96,12 @@ PLANTED = {
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
             (VERIFY, "")]),
+        "copies-no-dense-blocks": ("copy", "copy: the NIC read the blocks themselves\n.*--block-size=100", [
+            (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->stride > l->block_size)")]),
+        "last-two-count": ("verifies", "in the second of five messages: the (client|server) says status=PASS", [
+            (VERIFY + "(?=.*memory_right)", "pass = memory_right(memory, l);")]),
+        "a-mib-a-request": ("sgl", "sgl: 4 messages for 40 blocks", [
+            (PER_WR, r"method == METHOD_EACH ? 1 : smaller(s->max_sge, 1 + (1 << 20) / (uint32_t)l->block_size)")]),
         "auto-by-its-own-mtu": ("sgl", "path MTU 512: auto: the NIC read", [
             (r"method_for\(work.method, l, peer.mtu\)", "method_for(work.method, l, port.mtu)")]),
         "words-alone-verified": ("verifies", "a wrong bit in the last byte: the server says status=PASS", [
@@ -175,6 +181,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
     check(ibv_modify_qp(qp, &attr, rc | IBV_QP_SQ_PSN | IBV_QP_STATE), "to RTS");
 }
 \g<0>""")]),
+        "len-of-the-options": ("itself", "measuring: the server's line has len=", [
+            ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [
@@ -216,6 +224,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (BLOCKS, "method != METHOD_CONTIG")]),
         "verifies-nothing": ("verifies", "says status=PASS", [
             (VERIFY, "")]),
+        "acknowledges-late": ("each", "does not acknowledge receives after 256", [
+            (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
         "own-mtu": ("careful", "path MTU is 1024; its peer has 512", [
             (r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")]),
         "peers-limit": ("sgl", "ibv_post", [

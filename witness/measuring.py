@@ -2,6 +2,7 @@
 """How long a program takes, by this clock and not by its own: between the barriers that it keeps while it
 measures (blocks/measure.h), and with the NIC's count of packets, whatever it prints."""
 import os
+import re
 import time
 
 from pairing import OTHER
@@ -89,6 +90,9 @@ class Midway:
             self.flip(0)  # back
         if step != "go":
             return None
+        for role in self.contiguous if not self.sent else ():
+            if int(told := re.search(rb" len=(\d+)", pair.first[role])[1]) < len(self.message):
+                raise Wrong(f"the {role}'s line has len={int(told)}; a message has {len(self.message)} bytes")
         self.sent.append(int(read(SENT)))
         if len(self.sent) == len(METHODS) and self.source not in self.contiguous:  # contig takes nothing from the blocks
             self.places = self.holds(pair, self.source)
