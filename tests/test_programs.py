@@ -61,6 +61,8 @@ BOTH = {  # 05 and 06
         (r"i < count", "i < 1")]),
     "one-at-a-time": ("itself", "measuring: it does not go on to the end\\n     the (client|server) says", [
         (r"(uint64_t last_of\[MAX_DEPTH\] = \{0\};[^\n]*\n)", r'\1    if (depth > 1) die(0, "one at a time");\n')]),
+    "device-left": ("careful", "without giving back the device", [
+        (r"check\(ibv_close_device\(ctx\), [^;]*;", "")]),
     "queue-pair-left": ("careful", "without giving back", [
         (r"check\(ibv_destroy_qp.*?(?=free\(side.sge\))", "")]),
 }

@@ -24,6 +24,7 @@ p:free_qp rxe_destroy_qp
 p:free_cq rxe_destroy_cq
 p:free_pd rxe_dealloc_pd
 p:free_completion_channel uverbs_completion_event_file_destroy_uobj
+p:exits do_exit
 p:closing uverbs_destroy_ufile_hw
 r:closed uverbs_destroy_ufile_hw
 """
@@ -121,7 +122,7 @@ class Nic:
         known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
         inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
         seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
-        now, asked, creator, packets, closing = {}, {}, {}, set(), set()
+        now, asked, creator, packets, closing, exiting = {}, {}, {}, set(), set(), set()
         for thread, kind, f in events:
             if kind == "register":
                 asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
@@ -141,10 +142,13 @@ class Nic:
             elif kind == "packet" and f["opcode"] in FIRST and (*f.values(),) not in packets:
                 packets.add((*f.values(),))  # a repeated one counts once
                 seen.sent[creator.get(f["qp"])] += 1
+            elif kind == "exits":
+                exiting.add(thread)
             elif kind == "closing":
                 closing.add(thread)
             elif kind == "closed":
                 closing.discard(thread)
+                seen.left.extend([(thread, "the device")] * (thread in exiting))
             elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
                 seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
         return seen
