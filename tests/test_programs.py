@@ -102,8 +102,8 @@ PLANTED = {
             (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->stride > l->block_size)")]),
         "last-two-count": ("verifies", "in the second of five messages: the (client|server) says status=PASS", [
             (VERIFY + "(?=.*memory_right)", "pass = memory_right(memory, l);")]),
-        "a-mib-a-request": ("sgl", "sgl: 4 messages for 40 blocks", [
-            (PER_WR, r"method == METHOD_EACH ? 1 : smaller(s->max_sge, 1 + (1 << 20) / (uint32_t)l->block_size)")]),
+        "a-mib-a-request": ("sgl", "sgl: 3 messages for 32 blocks", [
+            (PER_WR, r"method == METHOD_EACH ? 1 : smaller(s->max_sge, (1 << 20) / (uint32_t)l->block_size + (l->block_size > 1 << 20))")]),
         "auto-by-its-own-mtu": ("sgl", "path MTU 512: auto: the NIC read", [
             (r"method_for\(work.method, l, peer.mtu\)", "method_for(work.method, l, port.mtu)")]),
         "words-alone-verified": ("verifies", "a wrong bit in the last byte: the server says status=PASS", [

@@ -34,7 +34,7 @@ RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE
 MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is started by to look at once
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
-AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (100001, 40, 100021), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
+AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
