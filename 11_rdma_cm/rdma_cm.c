@@ -142,9 +142,8 @@ int main(int argc, char **argv) {
     printf("device %s, port %u, QPN 0x%06x\n", ibv_get_device_name(id->verbs->device), id->port_num,
            id->qp->qp_num);
 
-    /* 5, 6. Exchange QPNs, PSNs, path MTU and private data; INIT -> RTR -> RTS. The server accepts,
-     * and answers one READ at a time (in 03: max_dest_rd_atomic); the client has one outstanding
-     * (max_rd_atomic). A receive is posted before, as ever. */
+    /* 5, 6. Exchange QPNs, PSNs, path MTU and private data; INIT -> RTR -> RTS. The server answers
+     * one READ at a time (in 03: max_dest_rd_atomic). A receive is posted before, as ever. */
     if (!client) mine.number[0] = htobe64((uintptr_t)text), mine.number[1] = htobe64(mr->rkey);
     struct rdma_conn_param param = {
         .private_data = &mine,
@@ -183,12 +182,13 @@ int main(int argc, char **argv) {
     pass = guards_right("memory", text, 2 * size + 2) && pass;
     verdict[0] = pass ? 'P' : 'F';
     check(rdma_post_send(id, NULL, verdict, 1, own, IBV_SEND_SIGNALED), "rdma_post_send");
-    wait_completion(id->send_cq, "the SEND of the verdict", opt.timeout, &wc);
-    if (client) wait_completion(id->recv_cq, "the receive of the verdict", opt.timeout, &wc);
+    /* The client has the server's SEND: so its own has arrived. */
+    wait_completion(client ? id->recv_cq : id->send_cq, "the verdict", opt.timeout, &wc);
     pass = expect(verdict[1] == 'P', "the peer's verdict is FAIL: see its output") && pass;
 
-    /* 9. Undo. The client disconnects; both sides are told. rdma_destroy_qp takes the CQs, too. */
-    if (client) check(rdma_disconnect(id), "rdma_disconnect");
+    /* 9. Undo. The last to send, the server, disconnects: once its SEND has been acknowledged. A QP
+     * in ERR acknowledges no more. Both sides are told. rdma_destroy_qp takes the CQs, too. */
+    if (!client) check(rdma_disconnect(id), "rdma_disconnect");
     await(channel, RDMA_CM_EVENT_DISCONNECTED, &opt, NULL);
     rdma_destroy_qp(id);
     check(ibv_dereg_mr(own), "ibv_dereg_mr");

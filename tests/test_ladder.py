@@ -183,7 +183,7 @@ class Ladder(unittest.TestCase):
                          [(True, "RDMA READ Request"), (False, "RDMA READ response Only"),
                           (True, "SEND Only"), (False, "SEND Only")])
         self.assertEqual([rung[:2] for rung in found[-2:]],
-                         [(True, "CM DisconnectRequest"), (False, "CM DisconnectReply")])
+                         [(False, "CM DisconnectRequest"), (True, "CM DisconnectReply")])
 
     def test_13_a_loan_its_end_and_the_refusal(self):
         found = self.read("13_memory_window")

@@ -223,6 +223,18 @@ class Bad(WireTest):
     def test_all_of_it(self):
         self.over("delay 10ms 2ms loss 1% duplicate 2%", 20, "dropped")
 
+    def test_11_whose_last_acknowledgement_is_lost(self):
+        """In one pair of ten: the queue pair that has to send it again is still there."""
+        self.spoil("loss 10%")
+        pairs = []
+        for port in [str(next(ports)) for _ in range(24)]:
+            server = start("11_rdma_cm", "-p", port, there=THERE)
+            self.assertIn(b"waiting for a client", server.stdout.readline())
+            pairs.append((server, start("11_rdma_cm", "-p", port, "--timeout", "300", WIRE)))
+        for server, client in pairs:
+            self.both_pass("11_rdma_cm", end(server), end(client), b"hello verbs")
+            Bad.pairs += 1
+
 
 class Unreliable(WireTest):
     """Over UC the receiver's count, the sender's and the wire's are the same."""
