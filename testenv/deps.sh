@@ -45,7 +45,8 @@ test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/l
 test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
 test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
 test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
-test-all /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
+test  /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
+test  sim_c                            similarity-tester -                   -                -
 test-all valgrind                         valgrind          valgrind             valgrind         valgrind
 test-all qemu-system-aarch64              qemu-system-arm   qemu-system-aarch64-core qemu-arm      qemu-system-aarch64
 test-all aarch64-linux-gnu-gcc            gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu cross-aarch64-gcc13 aarch64-linux-gnu-gcc
@@ -63,6 +64,7 @@ there() { # THING
 	static-busybox) command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1 ;;
 	# The VM's kernel is here already, or apt-get knows where to get it.
 	package-lists) lists || [ -n "${KERNEL_DEB:-}" ] || compgen -G "$cache/*/vmlinux" >/dev/null ;;
+	sim_c) command -v sim_c >/dev/null || ! command -v apt-get >/dev/null ;; # only Debian and Ubuntu have it
 	zstd) command -v zstd >/dev/null || ! grep -qi ubuntu /etc/os-release ;; # packs its modules so
 	/*)
 		IFS=: read -ra patterns <<<"$1"
