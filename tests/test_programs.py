@@ -159,6 +159,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"(qp_to_rts\(side.qp, mine.psn, 0,)[^;]*;", r"\1 0);")]),
         "too-many-rights": ("careful", "with rights that nobody needs", [
             (r"client \? 0 : IBV_ACCESS_LOCAL_WRITE", "IBV_ACCESS_LOCAL_WRITE")]),
+        "local-write": ("careful", "the client registers what its NIC only reads with LOCAL_WRITE", [
+            ("memory->span, 0", "memory->span, IBV_ACCESS_LOCAL_WRITE")]),
     },
     "06": {
         **{name: BOTH[name] for name in (
@@ -172,6 +174,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (VERIFY, "")]),
         "overwrites-gaps": ("sgl", "of the gap behind block 0 is|RESULT has digest=", [
             (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
+        "local-write": ("careful", "the server registers what its NIC only reads with LOCAL_WRITE", [
+            (": IBV_ACCESS_REMOTE_READ;", ": IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;")]),
         "answers-fewer-reads": ("careful", "has 1 READs at a time; its peer was told, or says: 16", [
             (r"&peer, mine.rd_atomic\)", "&peer, mine.rd_atomic > 0)")]),
         "sends-once": ("careful", r"never sends a lost packet again, or too late \(retry_cnt 0\)", [
@@ -199,6 +203,16 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             for (size_t at = 0; client && at + l->stride < l->span; at++)
                 if (at % l->stride >= 2 * l->block_size) memory->blocks[at] = gaps[at];
             free(gaps); """), (r"~s->memory", "~side.memory"), DIGEST[1]]),
+        "gaps-elsewhere-each-time": ("verifies", "a wrong bit in a gap: the client says status=PASS", [
+            (r"(?=if .client. side.blocks_mr = ibv_reg_mr)", """char *const room = malloc(memory->span + (1 << 20)), *const old = memory->blocks;
+    if (client) memory->blocks = room + 64 + 64 * ((size_t)getpid() * 977 % 16000);
+    if (client) memcpy(memory->blocks - 64, old - 64, memory->span + 128);
+"""), (VERIFY, r"""char *gaps = malloc(l->span);
+            poison_fill(gaps, l->span, ~side.memory.seed);
+            for (size_t at = 0; client && at < l->span; at++)
+                if (at % l->stride >= l->block_size) memory->blocks[at] = gaps[at];
+            free(gaps); \g<0>"""), (r"memory_free", "memory->blocks = old;\n    free(room);\n    memory_free"),
+            (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>\n#include <unistd.h>')]),
         "second-port": ("itself", "another TCP port", [
             (r"const bool client = .*?;", r"""\g<0>
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(opt.tcp_port + 7))};
@@ -245,7 +259,7 @@ ANOTHER = [
     (r"\A", "#define _GNU_SOURCE\n#include <pthread.h>\n#include <string.h>\n#include <sys/socket.h>\n#include <time.h>\n"),
     (r"int main", """static char room[64 << 20];
 static int peer_at = -1;
-static void give_up(void) { if (peer_at >= 0) send(peer_at, "verdict FAIL\\\\n", 13, MSG_NOSIGNAL); }
+static void give_up(void) { if (peer_at >= 0) send(peer_at, "verdict FAIL\n", 13, MSG_NOSIGNAL); }
 static void *wait_on(void *end) {
     struct timespec step = {100, 0};
     while (!*(char *)end) nanosleep(&step, NULL);

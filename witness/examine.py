@@ -16,21 +16,19 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import namedtuple
 from contextlib import nullcontext, suppress
 
 import pairing
 import witness
+from careful import RIGHTS, SOURCES, Careful
 from measuring import METHODS, Midway, Stopwatch
-from pairing import OPEN, OTHER, Pair, Side
+from pairing import OPEN, OTHER, Pair, Side, fields
 from spoiling import Spoiler
-from witness import Memory, Wrong, difference, merged, span, with_message
+from witness import Layout, Memory, Wrong, difference, merged, span, with_message
 
 WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
-Layout = namedtuple("Layout", "block_size block_num stride")
 NAMES = {"05": "05_gather_write", "06": "06_scatter_read", "07": "07_gssr"}
-RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
 MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is started by to look at once
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
@@ -38,15 +36,9 @@ AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
-SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
-    "-libverbs -lm"
 
 
-def fields(line):
-    return dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
-
-
-class Examiner(Spoiler):
+class Examiner(Careful, Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
@@ -173,45 +165,6 @@ class Examiner(Spoiler):
             said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
             raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said)])) from None
 
-    def tidy(self, role, seen, threads, pair, limits):
-        """Least rights, and everything given back: what is not so counts in the part careful."""
-        needed = RIGHTS.get(self.lab + role, 0)
-        named = fields(pair.first[role].decode("ascii", "replace"))
-        addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
-        for r in (r for r in seen.regions if r.thread in threads):
-            if r.access & 0x1e & ~needed:
-                self.careless.append(f"the {role} registers {r.length} bytes with rights that nobody needs (access {r.access:#x})")
-            elif r.access & needed and (r.iova < addr or r.iova + r.length > end):
-                self.careless.append(f"the {role}'s peer may reach {r.length} bytes; len={named['len']}")
-        has = {name: {value for thread, value in found if thread in threads} for name, found in seen.attributes.items()}
-        self.careless += [f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
-                          for access in has["access"] if access & 0xe & ~needed]
-        if self.lab == "06":  # it READs
-            told = role == "client" and limits.get(b"rd_atomic") or int(fields(str(pair.first["server"]))["rd_atomic"])
-            self.careless += [f"the {role}'s queue pair has {deep} READs at a time; its peer was told, or says: {told}"
-                              for deep in has["asks" if role == "client" else "answers"]
-                              if (deep > told if role == "client" else deep < told)]
-        self.careless += [f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
-                          for code in has["mtu"] if 128 << code > limits.get(b"mtu", 4096)]
-        if any(seen.sent[thread] for thread in threads):  # 2^23 * 4.096 us are longer than the programs wait (--timeout)
-            self.careless += [f"the {role}'s queue pair never sends a lost packet again, or too late ({name} {n})"
-                              for name in ("timeout", "retry_cnt") for n in has[name] if not 0 < n < 23]
-        left = [what for thread, what in seen.left if thread in threads] + ["a process"] * pair.sides[role].left_running
-        self.careless += [f"the {role} ends without giving back {what}" for what in left]
-
-    def awaits(self, seen, threads, rings):
-        """When the client says that a message is moved, its requests have completed, and it was told so."""
-        made = [queue for thread, *queue in seen.queues if thread in threads]
-        for found in (found for found in rings if len(found) == len(made)):  # or it has others than these
-            if any(kind == "receive" and held.strip(b"\0") for (kind, _), (_, _, held) in zip(made, found)):
-                continue  # its peer may have told it by a message
-            for (kind, asked), (size, waiting, held) in zip(made, found):
-                if kind == "completion" and waiting:
-                    self.careless.append("the client goes on before it has polled its requests' completions")
-                last = held[(waiting - 1) * size:][:size]  # struct rxe_send_wqe (rdma/rdma_user_rxe.h): its flags
-                if kind == "send" and any(last) and (waiting or asked and not int.from_bytes(last[16:20], "little") & 2):
-                    self.careless.append("the client goes on before its last request has completed")
-
     def place_of(self, line, regions):
         """Where the memory lies that a side's line names, as thread and address: the NIC may know
         it by another address (ibv_reg_mr_iova(3))."""
@@ -254,6 +207,8 @@ class Examiner(Spoiler):
                 found = [difference(layout, with_message(layout, old, self.message), h) for h in held if h]
                 if not found or None in found:
                     self.base = base
+                    self.region = next(((n, base - r.addr) for n, r in enumerate(regions)
+                                        if r.addr <= base < r.addr + r.length), None)
                     early = self.early and self.early.at(base, span(layout)).get(pid)
                     if early and with_message(layout, early, self.message) != early:
                         raise Wrong(f"{method}: the {role} acknowledges a message that is not in its blocks yet")
@@ -329,36 +284,6 @@ class Examiner(Spoiler):
         if not self.passed:
             self.move(["server", "client"], "sgl", self.draw(), 1, {b"rd_atomic": 1, b"mtu": 512})
 
-    def part_careful(self):
-        self.must_move()
-        if self.careless:
-            raise Wrong(self.careless[0])
-        self.when("built with gcc's sanitizers", self.sanitized)
-        name, self.timeout = b"qpn" if self.lab == "07" else b"rkey", 2  # seconds: some wait for nothing
-
-        def nowhere(step, pair):
-            if step == "server's line":
-                pair.said["server"] = re.sub(rb" %s=0x[0-9a-f]+" % name, b" %s=0x1" % name, pair.said["server"])
-            if step in ("moved", "done") and pair.said["client"] == b"sync " + step.encode():
-                raise Wrong(f'the client says "sync {step}"')
-
-        def at(moment, action):
-            return lambda step, pair: action(pair) if step == moment else None
-
-        self.when("its request fails", self.refuses, "client", nowhere, Layout(17, self.random.randint(5, 20), 30))
-        for role, peer in OTHER.items():
-            self.when("its peer says FAIL", self.refuses, role,
-                      at("verdict", lambda pair, peer=peer: pair.said.update({peer: b"verdict FAIL"})))
-            self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
-            self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
-
-    @staticmethod
-    def stop(pair):
-        """The reference, for ever: the other one must end by itself, in time."""
-        reference, = (side for side in pair.sides.values() if not side.student)
-        reference.stopped = True
-        reference.process.send_signal(signal.SIGSTOP)
-
     def when(self, words, function, *arguments):
         try:
             function(*arguments)
@@ -393,18 +318,6 @@ class Examiner(Spoiler):
         pairing.end("build")
         subprocess.run(["chown", "-R", "root:root", MINE], check=True)
         return made
-
-    def sanitized(self):
-        """Built so that errors with memory show, it must have none."""
-        if self.build("rm -rf .sanitized; gcc -w -fsanitize=address,undefined -fno-sanitize-recover=all "
-                      f"-o .sanitized {SOURCES}").returncode:
-            return  # it needs its own Makefile
-        plain, self.program = self.program, ".sanitized"
-        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
-        self.program = plain
-        for line in (line for side in pair.sides.values() for line in side.said(1)):
-            if re.search("ERROR: AddressSanitizer|runtime error: ", line):
-                raise Wrong(line.split("ERROR: ")[-1][:150])
 
     def own_layout(self, student):
         """What is wrong when it runs against itself with a student's layout, as make handin has it do."""
@@ -448,7 +361,7 @@ class Examiner(Spoiler):
         """Prints a report."""
         name = entry["name"]
         self.user += 1
-        self.careless, self.tried, self.program, self.base = [], [], None, 0
+        self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
         self.passed, points, why, figures = False, {}, {}, {}
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)

@@ -65,6 +65,11 @@ def locked_up(role, user, home):
     libc.personality(NO_RANDOMIZE)  # a compiler, too; for other reasons see Side
 
 
+def fields(line):
+    """The values in a line of text, by name."""
+    return dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
+
+
 def members(role, kind="procs"):
     """A control group's processes, or its threads."""
     return list(map(int, read(f"{GROUPS}/{role}/cgroup.{kind}").split()))

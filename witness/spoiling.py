@@ -61,6 +61,8 @@ class Spoiler:
         block, stride, members = layout.block_size, layout.stride, sides[role].members()
         if where == "gap":
             at = rand(min(2 * block, stride - 1), stride) if kind == "a bit" else stride - 1  # one may look at as much as a block
+            if self.region and self.region[0] < len(regions):  # where it registers them now, if not at the same place
+                self.base = regions[self.region[0]].addr + self.region[1]
             base, places = self.base, [rand(layout.block_num - 1) * stride + at]
             block = stride
         elif where == "late" or self.lab == "06":

@@ -36,6 +36,7 @@ ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
 FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
 
+Layout = namedtuple("Layout", "block_size block_num stride")
 Region = namedtuple("Region", "addr length iova access thread")
 Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
 # sent: messages by thread. Pairs of a thread and, left: what it did not give back; queues: kind, and of a send

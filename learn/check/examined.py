@@ -7,9 +7,8 @@ import shutil
 
 import examine
 import pairing
-from examine import Layout
 from pairing import OPEN
-from witness import Wrong
+from witness import Layout, Wrong
 
 PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")
 
@@ -24,7 +23,8 @@ class Examined(examine.Examiner):
         for name, path in (("program", job["program"]), (".sanitized", job["sanitized"])):
             if path:
                 shutil.copy(path, f"{examine.MINE}/{name}")
-        self.careless, self.tried, self.program, self.base, self.passed, self.many = [], [], None, 0, False, (2100, 2100)
+        self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
+        self.passed, self.many = False, (2100, 2100)
         self.job = job
 
     def part_builds(self):
