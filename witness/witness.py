@@ -75,8 +75,11 @@ class Nic:
             if not os.path.exists(event):  # a stopped VM may have it already
                 os.write(events, probe.encode())
                 write(f"{event}/enable", "1")
+        if "p:packet " in probes:  # the others are not even written down
+            write(f"{TRACE}/events/kprobes/packet/filter", " || ".join(f"opcode == {opcode}" for opcode in FIRST))
         self.kinds = dict(map(self.kind, probes.splitlines()))
         self.raw, self.known = os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK), []
+        self.inside = None  # where in rxe's structure of a region that is which verbs know
 
     @staticmethod
     def kind(probe):
@@ -118,20 +121,21 @@ class Nic:
         events = events or self.events()
         if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
             raise RuntimeError("more happened than could be watched")
-        # rxe's structure holds the one that verbs know, everywhere at the same place.
-        used = {f["mr"] for _, kind, f in events if kind == "copy"}
-        known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
-        inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), 0)
+        if self.inside is None and (used := {f["mr"] for _, kind, f in events if kind == "copy"}):
+            known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
+            self.inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None)
+        inside = self.inside or 0
         seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
         now, asked, creator, packets, closing, exiting = {}, {}, {}, set(), set(), set()
         for thread, kind, f in events:
-            if kind == "register":
+            if kind == "copy":
+                if region := now.get(f["mr"] + inside):
+                    seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova, f["len"], f["dir"] == 0))
+            elif kind == "register":
                 asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
             elif kind == "registered" and thread in asked and f["mr"] < ERROR:
                 now[f["mr"]] = asked.pop(thread)
                 seen.regions.append(now[f["mr"]])
-            elif kind == "copy" and (region := now.get(f["mr"] + inside)):
-                seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova, f["len"], f["dir"] == 0))
             elif kind == "create_qp":
                 creator[f["qp"]] = thread
                 seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
@@ -140,7 +144,7 @@ class Nic:
             elif kind == "modify_qp":
                 for name, mask in MASKS.items():
                     seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
-            elif kind == "packet" and f["opcode"] in FIRST and (*f.values(),) not in packets:
+            elif kind == "packet" and (*f.values(),) not in packets:
                 packets.add((*f.values(),))  # a repeated one counts once
                 seen.sent[creator.get(f["qp"])] += 1
             elif kind == "exits":
