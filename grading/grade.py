@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections import namedtuple
+from collections import Counter, namedtuple
 
 import collect
 import expected
@@ -45,11 +45,15 @@ def read_rubric(path):
     return Rubric(points, needs, sizes, sum(points.values()), shares)
 
 
-def check(h, rubric, reference, rows):
-    """Everything that can be seen in this submission alone. rows: what grade-program found."""
-    digest = h.from_.program and h.from_.digest()
+def check(h, rubric, reference, rows, programs):
+    """Everything that can be seen in this submission alone. rows: what grade-program found; programs: each
+    student's last submission with a program, which counts also with a later text."""
+    source = h.from_ if h.from_.program else programs.get(h.from_.student or None)
+    digest = source and source.digest()
     h.row = next((row for row in reversed(rows) if digest and
                   (row["digest"], row["student"]) == (digest, h.from_.student)), None)
+    if h.row and source is not h.from_:
+        h.remarks.append(f"it came without a program; that of {handin.printable(source.name, 200)} counts")
     try:
         handin.check(h)
         figures.check(h, rubric.sizes, reference)
@@ -62,13 +66,15 @@ def check(h, rubric, reference, rows):
         h.refused = str(reason)
 
 
-def fingerprint(h, part):
-    """A run's addresses and keys, or its figures: no two runs have all of them in common. None
+def fingerprints(h, part):
+    """What no other run has: all of a transcript's addresses and keys together, or each line of figures. None
     if there is nothing to tell by: some machines don't randomise addresses."""
     first, end = h.sections.get(part, (0, 0))
     text = "\n".join(h.lines[first:end or first])
-    found = re.findall("(?:0x|lat_p50_us=|lat_p99_us=|bw_MBps=)[0-9a-f.]+", text)
-    return tuple(found) if len(found) > 1 and "0x5555555" not in text else None
+    if part == "measured":
+        return set(re.findall(r"BENCH (.*?)block_size=(\d+) .* lat_p50_us=(\S+) lat_p99_us=(\S+) bw_MBps=(\S+)", text))
+    found = re.findall("0x[0-9a-f]+", text)
+    return {tuple(found)} if len(found) > 1 and "0x5555555" not in text else set()
 
 
 def compare(hs):
@@ -82,16 +88,18 @@ def compare(hs):
     for h in (h for h in hs if not h.refused):
         files.setdefault(h.student, []).append(h)
         for part in ("01_hello_write", "03_read", "measured"):
-            runs.setdefault((part, fingerprint(h, part)), []).append(h)
+            for found in fingerprints(h, part):
+                runs.setdefault((part, found), []).append(h)
     for group in files.values():
         group.sort(key=lambda h: (h.from_.when, h.file))
         for a, b in zip(group, group[1:] + group[:1] if group[1:] else ()):
             a.remarks.append(f"the same student's as {b.file}; the latest counts")
             a.counts = a is group[-1]
-    for (part, found), group in runs.items():
-        for a, b in ((a, b) for a in group for b in group if found and a.student != b.student):
-            if odd(a, part) or not odd(b, part):
-                a.wrong("own", f"{part} is from the same run as in {b.file}")
+    common = Counter((part, a, b) for (part, _), group in runs.items() for a in group for b in group
+                     if a.student != b.student)
+    for (part, a, b), count in common.items():
+        if count >= (10 if part == "measured" else 1) and (odd(a, part) or not odd(b, part)):
+            a.wrong("own", f"{part} is from the same run as in {b.file}")
 
 
 def settle(h, rubric):
@@ -211,8 +219,9 @@ def main():
             hs = [handin.Handin(one) for one in collect.collect(said.folder, "05", scratch, said.result)]
             if not hs or (said.format and len(hs) > 1):
                 raise ValueError(f"{said.folder} holds {len(hs)} submissions")
+            programs = {h.from_.student: h.from_ for h in sorted(hs, key=lambda h: h.from_.when) if h.from_.program}
             for h in hs:
-                check(h, rubric, reference, program.known(said.programs))
+                check(h, rubric, reference, program.known(said.programs), programs)
         compare(hs)
         for h in hs:
             settle(h, rubric)

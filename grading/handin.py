@@ -4,6 +4,7 @@
 It comes from somebody who may not wish this program well: only a regular file is opened, no more
 than MAX_FILE of it is read, and every expression here takes time in proportion to the text. Honest
 people's files have been through editors and mail: what that does is remarked and costs nothing."""
+import html
 import os
 import re
 import stat
@@ -25,6 +26,7 @@ MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
+COLOUR = re.compile("\x1b\\[[0-9;]{0,20}m")  # ECMA-48, SGR: of what was copied from a terminal
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -237,6 +239,10 @@ def check(h):
         raise Refused(f"it is larger than {MAX_FILE >> 10} KiB")
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     text = data.decode("utf-16", "replace") if wide else data.decode("utf-8", "surrogateescape")
+    page = bool(re.match(r"[\ufeff\s]*<(!doctype|html|p|div|pre)\b", text[:200], re.I))  # an online text of Moodle, say
+    if page:
+        text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
+        text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
     # What a program prints without an end of line stands in front of the next one.
     lines = re.sub("(?m)^(?!RESULT |BENCH |LAYOUT |HANDIN |=== |--- )([^\n]{1,400}?)(?=(RESULT sample|BENCH method|"
@@ -244,6 +250,7 @@ def check(h):
     lines = lines.removesuffix("\n").split("\n")
     if len(lines) > MAX_LINES:
         raise Refused(f"more than {MAX_LINES} lines")
+    with_colours, lines = lines, [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in lines]
     h.lines = [line.replace("\t", " ") for line in lines]
     # A hint is known by its blanks.
     h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
@@ -254,7 +261,7 @@ def check(h):
     if any("\0" in line for line in lines[:end]):
         raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
-        ("UTF-16", wide), ("a byte order mark", "\ufeff" in text),
+        ("UTF-16", wide), ("HTML", page), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
         ("carriage returns", "\r" in text), ("blank lines", "" in h.lines[:end]),
         ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
     if odd:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A class of students for test_grading.py: one real hand-in from make, those of others beside it,
 and what can go wrong with one."""
+import html
 import os
 import random
 import re
@@ -327,6 +328,12 @@ ODD = {
     "a diff": (inside("06_scatter_read", "--- a/x.c\n+++ b/x.c\n--- server of mine\n"),
                "3 of its lines"),
     "Chinese output": (inside("05_gather_write", "完成 ✓\n"), MORE + r".*: 完成 \?"),
+    "colours": (lambda t: re.sub("(?m)^((?!HANDIN|BENCH).*?)(PASS|[a-z0-9_]+)", "\x1b[1m\\1\x1b[32;1m\\2\x1b[0m", t),
+                "came with a terminal's colours"),
+    "online text": (lambda t: "<div><p>" + html.escape(t).replace(" ", "&nbsp;").replace("\n", "</p><p>") + "</p></div>",
+                    "came with HTML, blank lines"),
+    "online text with breaks": (lambda t: "<!DOCTYPE html>\n<html><body>" + html.escape(t).replace("\n", "<br />\r\n"),
+                                "came with HTML"),
     "no last end of line": (lambda t: t[:-1], None),
     "more fields": (lambda t: re.sub("(?m)^(RESULT|LAYOUT|BENCH|HANDIN).*", r"\g<0> more=1 x", t),
                     None),

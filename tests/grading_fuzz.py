@@ -78,7 +78,7 @@ def graded(folder, name):
     submission = collect.Submission(name)
     submission.text = f"{folder}/{name}"
     h = handin.Handin(submission)
-    grade.check(h, RUBRIC, REFERENCE, [])
+    grade.check(h, RUBRIC, REFERENCE, [], {})
     alone = copy.copy(h)  # with itself in the class twice, as another's
     alone.student += "x"
     grade.compare([h, alone])

@@ -303,24 +303,37 @@ class Grading(unittest.TestCase):
             with open(f"{self.dir}/x/g.csv", encoding="ascii", newline="") as file:
                 return ended.stdout, list(csv.DictReader(file))
 
-        def slower(times, only=""):
-            return {point: [p50 * times, bw / times] if only in point else [p50, bw]
+        def slower(times, only="", here=None):
+            """Both rounds; only: some points; here: bandwidth has another factor."""
+            return {point: [[p50 * times, bw / (here or times)] if only in point else [p50, bw]] * 2
                     for point, (p50, bw) in figures.items()}
 
+        one_round = slower(1)
+        one_round["sgl 64 65536"] = [one_round["sgl 64 65536"][0], slower(2)["sgl 64 65536"][0]]
         for figures_there, more, expected in (
-                (slower(1), (), 62), (slower(1.05), (), 62), (slower(1.1), (), 44), (slower(.95), (), 44),
-                (slower(1.2, "sgl 64 "), (), 44), ({}, (), 44),
-                (slower(1.1), ("--answers", f"{self.dir}/x/answers"), 59)):
+                (slower(1), (), 62), (slower(1.025), (), 62), (slower(1.04), (), 44), (slower(1.1), (), 44), (slower(.95), (), 44),
+                (slower(1.04, "sgl"), (), 44), (slower(.96, "128 "), (), 44), (one_round, (), 62),
+                (slower(1, "sgl 64 ", 1.3), (), 62), (slower(1, "sgl 64 ", 1.5), (), 44), (slower(1.2, "sgl 64 "), (), 44),
+                ({}, (), 44), (slower(1.1), ("--answers", f"{self.dir}/x/answers"), 59)):
             out, rows = total([{"figures": figures_there}], *more)
             self.assertEqual(float(rows[0]["total"]), expected, out)
             self.assertIn("== program: sgl == FAIL (80/100)\n     not so", out)
             self.assertEqual((rows[0]["program"], rows[0]["seed"]), ("80", "7"))
         self.assertIn("us and", rows[0]["first_reason"])
+        out, rows = total([{"figures": slower(1.05), "prints": True}])  # which is not measured where it prints
+        self.assertEqual(float(rows[0]["total"]), 62, out)
         out, rows = total([{"figures": slower(1), "own": "the server does not pass"}])
         self.assertEqual((rows[0]["chosen"], rows[0]["measured"]), ("0", "20"), out)
         self.assertIn("the server does not pass", out)
         out, rows = total([{"figures": slower(1.3), "kernel": "9.9"}])  # in proportion it is the same
         self.assertEqual(float(rows[0]["total"]), 62, out)
+        os.makedirs(later := f"{self.dir}/class/later")  # a text alone: the program of before counts with it
+        write(f"{later}/handin-{TEMPLATE}.txt", text)
+        os.utime(f"{later}/handin-{TEMPLATE}.txt", (4e9, 4e9))
+        for figures_there, expected in ((slower(1), 62), (slower(1.1), 44)):
+            out, rows = total([{"figures": figures_there}])
+            self.assertEqual([(row["counts"], float(row["total"])) for row in rows], [("no", expected), ("yes", expected)], out)
+        shutil.rmtree(later)
         out, rows = total([{"figures": slower(1), "digest": "another's"}], "--roster", f"{self.dir}/x/roster")
         self.assertEqual([(row["student"], row["total"]) for row in rows], [(TEMPLATE, "0.0"), ("777", "0")])
         self.assertIn("the text counts for nothing", out)

@@ -332,16 +332,16 @@ class Examiner(Careful, Spoiler):
 
     def measure(self, student, block_size):
         """Of some of the points that make handin has it measure: what it takes."""
-        size = self.random.choice(self.sizes)
-        length = int(size.strip("KM")) << {"K": 10, "M": 20}.get(size[-1], 0)
-        points = [(block_size, max(length // block_size, 1) * block_size), (64, 65536), (128, 65536)]
-        watch = Stopwatch(points[:self.random.choice((1, 1, 2, 3))])
+        sizes = self.random.sample(self.sizes, min(2, len(self.sizes)))
+        lengths = [int(size.strip("KM")) << {"K": 10, "M": 20}.get(size[-1], 0) for size in sizes]
+        points = [(block_size, max(length // block_size, 1) * block_size) for length in lengths]
+        watch = Stopwatch(points + [(64, 65536), (128, 65536)][:self.random.choice((0, 0, 0, 1, 2))])
         with self.nic.unwatched():
             Pair(watch.step, 200).run(lambda more: Side("server", [f"{WORK}/reference", "--timeout=200", *more]),
                 lambda more: Side("client", [
                     f"{MINE}/{self.program}", f"--student={student}", "--bench", "--iters=1",
-                    f"--sizes={size}", "--timeout=200", *more], self.user))
-        return watch.figures
+                    f"--sizes={','.join(sizes)}", "--timeout=200", *more], self.user))
+        return watch.figures, watch.prints
 
     def part(self, part):
         """What was wrong, or nothing."""
@@ -362,7 +362,7 @@ class Examiner(Careful, Spoiler):
         name = entry["name"]
         self.user += 1
         self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
-        self.passed, points, why, figures = False, {}, {}, {}
+        self.passed, points, why, figures, prints = False, {}, {}, {}, False
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
         print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)
@@ -378,12 +378,12 @@ class Examiner(Careful, Spoiler):
                 print("     " + line[:200])
         own = self.own_layout(entry["student"]) if self.program and "block_size" in entry and not only else ""
         if self.passed and "block_size" in entry and not only:
-            figures = self.measure(entry["student"], entry["block_size"])
+            figures, prints = self.measure(entry["student"], entry["block_size"])
         score = sum(points.values())
         print(f"Score: {score}/{sum(parts[part] for part in points)}")
         print("ROW " + json.dumps({"score": score, "points": points, "of": {
             part: str(most) for part, most in parts.items()}, "why": why, "figures": figures,
-            "own": re.sub("[^ -~]", "?", own), "kernel": os.uname().release}), flush=True)
+            "prints": prints, "own": re.sub("[^ -~]", "?", own), "kernel": os.uname().release}), flush=True)
 
 
 def main(root, built, lab, sizes, parts, *only):

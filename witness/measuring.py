@@ -23,10 +23,14 @@ class Stopwatch:
     def __init__(self, points):
         """points: block size and bytes of each, as they will be measured; then it ends the pair."""
         self.points, self.marks, self.figures = list(points), [], {}
+        self.printed, self.prints = 0, False  # bytes; does the program print while it moves messages?
 
-    def step(self, step, _):
+    def step(self, step, pair):
         if step not in POINT:
             return None
+        printed = sum(map(os.path.getsize, pair.sides["client"].output))
+        self.prints |= printed > self.printed and [step, *(mark[0] for mark in self.marks[-1:])] == ["go", "go"]
+        self.printed = printed
         self.marks.append((step, time.monotonic(), int(read(SENT))))
         if step == "measured":
             block_size, length = self.points.pop(0)
@@ -35,8 +39,7 @@ class Stopwatch:
         return None if self.points else "cut"
 
     def evaluate(self, marks, block_size, length):
-        """Of a point: microseconds a message, one at a time, and MB/s with more in flight. The better of
-        both rounds: something else can only make it slower."""
+        """Of a point, both rounds: microseconds a message, one at a time, and MB/s with more in flight."""
         count = min(max((2 << 20) // length, 2), 512)  # as measure.c
         each = count if count == 512 else max(count // 4, 2)
         for at in range(0, 2 * len(MOVE), 2):
@@ -45,8 +48,7 @@ class Stopwatch:
                 alone, many = ((seconds - barrier) / BESIDE for seconds, barrier in zip(
                     (middle - start, end - middle), BARRIER))
                 name = f"{METHODS[(at // len(MOVE) + at // 2) % len(METHODS)]} {block_size} {length}"
-                old = self.figures.get(name, [1e9, 0])
-                self.figures[name] = [min(old[0], alone * 1e6 / each), max(old[1], length * count / many * 1e-6)]
+                self.figures.setdefault(name, []).append([alone * 1e6 / each, length * count / many * 1e-6])
 
 
 class Midway:
