@@ -19,7 +19,7 @@ class Careful:
         named = fields(pair.first[role].decode("ascii", "replace"))
         addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
         for r in (r for r in seen.regions if r.thread in threads):
-            if r.access & 0x1e & ~needed:
+            if r.access & 0xe & ~needed:  # MW_BIND: its windows have the rights then
                 self.careless.append(f"the {role} registers {r.length} bytes with rights that nobody needs (access {r.access:#x})")
             elif r.access & needed and (r.iova < addr or r.iova + r.length > end):
                 self.careless.append(f"the {role}'s peer may reach {r.length} bytes; len={named['len']}")
