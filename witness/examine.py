@@ -42,7 +42,7 @@ class Examiner(Careful, Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
-        self.receiver, self.many = "client" if lab == "06" else "server", (5000, 10000)  # more than a queue holds
+        self.receiver, self.many = "client" if lab == "06" else "server", (17000, 21000)  # blocks, more than a queue holds
         self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic()
         self.course.fnv1a.restype = ctypes.c_uint64
 
@@ -237,10 +237,12 @@ class Examiner(Careful, Spoiler):
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        self.move(["client"], "each", Layout(8, self.random.randint(*self.many), 9), slow=True)
+        self.move(["client"], "each", Layout(8, self.random.randint(2100, 2500), 9), slow=True)
+        if self.many:
+            self.move(["client"], "each", Layout(8, self.random.randint(*self.many), 9), watched=False)
         self.move(["client"], "each", DENSE)
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
-        self.move(["server"], "each", Layout(8, self.many[0] // 2, 11))
+        self.move(["server"], "each", Layout(8, 2500 if self.many else 1050, 11))
 
     def part_itself(self):
         for method in ("sgl", "copy", "each"):
