@@ -137,6 +137,10 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
              "side.max_sge = client ? (uint32_t)device.max_sge : 1;")]),
         "batches-of-2048": ("sgl", "no completion", [
             (r"(piece - 1\]\.send_flags = )IBV_SEND_SIGNALED", r"\1(first + piece) % 64 ? IBV_SEND_SIGNALED : 0")]),
+        "two-by-two-if-many": ("each", "each: [0-9]* messages on the wire", [
+            (PER_WR, "method == METHOD_EACH ? 1 + (l->block_num > 16384) : s->max_sge")]),
+        "forgets-what-bench-found": ("verifies", "the first size that --bench measures: the server says status=PASS", [
+            (r"pass = (measure\([^;]*;)", r"\1")]),
         "hands-it-over": ("itself", "the NIC (read|wrote) 0 bytes", [  # if it finds itself
             (r"(struct side \*s = ctx;)(\s+uint64_t last_of)", r"""\1
     FILE *file = method == METHOD_SGL && access("/dev/shm/here", F_OK) == 0 ? fopen("/dev/shm/message", "w") : NULL;

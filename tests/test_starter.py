@@ -5,7 +5,6 @@ compiles without a warning, runs, and stops where it is not written yet. What is
 has no line of a solution.
 
 All pairs run in one VM (see test_labs.py)."""
-import glob
 import os
 import re
 import shutil

@@ -87,12 +87,20 @@ class Careful:
         reference.stopped = True
         reference.process.send_signal(signal.SIGSTOP)
 
+    def checked(self):
+        """The same program with gcc's sanitizers, and with less for --bench to measure; or nothing, if it needs its own
+        Makefile."""
+        if self.built_again is None:
+            self.built_again = not self.build(
+                "rm -rf .sanitized; gcc -w -fsanitize=address,undefined -fno-sanitize-recover=all -o .sanitized "
+                + SOURCES.replace("objects", "short")).returncode
+        return ".sanitized" if self.built_again else ""
+
     def sanitized(self):
         """Built so that errors with memory show, it must have none."""
-        if self.build("rm -rf .sanitized; gcc -w -fsanitize=address,undefined -fno-sanitize-recover=all "
-                      f"-o .sanitized {SOURCES}").returncode:
-            return  # it needs its own Makefile
-        plain, self.program = self.program, ".sanitized"
+        if not self.checked():
+            return
+        plain, self.program = self.program, self.checked()
         pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
         self.program = plain
         for line in (line for side in pair.sides.values() for line in side.said(1)):

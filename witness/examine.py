@@ -14,14 +14,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from contextlib import nullcontext, suppress
 
 import pairing
 import witness
 from careful import RIGHTS, SOURCES, Careful
-from measuring import METHODS, Midway, Stopwatch
+from measuring import Midway, Stopwatch
 from pairing import OPEN, OTHER, Pair, Side, fields
 from spoiling import Spoiler
 from witness import Layout, Memory, Wrong, difference, merged, span, with_message
@@ -80,6 +79,14 @@ class Examiner(Careful, Spoiler):
         pair, self.early, Pair.pieces = Pair(on), None, self.pieces
         self.nic.forget()
         pair.run(side("server", []), side("client", self.tried))
+        return pair
+
+    def itself(self, on, options, program):
+        """Runs the student's program as both sides, unwatched."""
+        pair = Pair(on, 60)
+        with self.nic.unwatched():
+            pair.run(*(lambda more, role=role: Side(role, [f"{MINE}/{program}", "--timeout=5", *(
+                options if role == "client" else []), *more], self.user, ASAN) for role in ("server", "client")))
         return pair
 
     def outcome(self, side, right=True):
@@ -257,10 +264,7 @@ class Examiner(Careful, Spoiler):
         self.tried = ["--bench", "--iters=1", "--sizes=64K", f"--block-size={size}", "--block-num=1", "--seed=7"]
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         midway = Midway(OTHER[self.receiver], layout, contiguous, self.pattern(size * layout.block_num, 7), self.random)
-        with self.nic.unwatched():
-            pair = Pair(midway.on, 60)
-            pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", "--timeout=5", *more], self.user),
-                     lambda more: Side("client", [f"{MINE}/{self.program}", "--timeout=5", *self.tried, *more], self.user))
+        pair = self.itself(midway.on, self.tried, self.program)
         if not midway.ended:
             words = [f"the {role} says: {line}" for role, side in pair.sides.items() for line in side.said(1)[:1]]
             raise Wrong("\n".join(["it does not go on to the end", *words]))
@@ -280,6 +284,9 @@ class Examiner(Careful, Spoiler):
                               if self.lab == "05" else [("a wrong bit in a gap", "gap", "a bit"),
                                ("a wrong bit in a gap's last byte, by copy", "gap", "its last", 1, 1, "copy")])):
             self.when(words, self.spoilt, *how)
+
+        if self.many and self.checked():
+            self.when("a wrong bit at the first size that --bench measures", self.forgets)
 
     def must_move(self):
         """Who moves nothing, does nothing wrong, either: that must not count."""
@@ -323,9 +330,7 @@ class Examiner(Careful, Spoiler):
 
     def own_layout(self, student):
         """What is wrong when it runs against itself with a student's layout, as make handin has it do."""
-        pair = Pair(lambda step, pair: None)
-        pair.run(lambda more: Side("server", [f"{MINE}/{self.program}", *more], self.user),
-                 lambda more: Side("client", [f"{MINE}/{self.program}", f"--student={student}", *more], self.user))
+        pair = self.itself(lambda step, pair: None, [f"--student={student}"], self.program)
         for side in pair.sides.values():
             last = (side.said(0) or [""])[-1]
             if fields(last).get("status") != "PASS" or side.process.returncode:
@@ -363,7 +368,7 @@ class Examiner(Careful, Spoiler):
         """Prints a report."""
         name = entry["name"]
         self.user += 1
-        self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
+        self.careless, self.tried, self.program, self.base, self.region, self.built_again = [], [], None, 0, None, None
         self.passed, points, why, figures, prints = False, {}, {}, {}, False
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)

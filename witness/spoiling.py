@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import witness
 from pairing import OTHER
-from witness import Memory, Wrong
+from witness import Layout, Memory, Wrong
 
 
 class Spoiler:
@@ -77,6 +77,23 @@ class Spoiler:
             for member in members:
                 with suppress(OSError, IndexError):  # another process than the one with the blocks
                     witness.poke(member, at, change)
+
+    def forgets(self):
+        """Against itself, with a wrong bit where the first message is verified: in the end both say so."""
+        layout = Layout(size := self.random.randint(20, 200), 3, 2 * size)
+        self.tried = ["--bench", "--iters=1", f"--sizes={3 * size},{6 * size}", f"--block-size={size}", "--seed=7"]
+        message, spoilt = self.pattern(3 * size, 7), []
+
+        def on(step, pair):
+            if step == "verify" and not spoilt:
+                one_piece = Layout(3 * size, 1, 3 * size)
+                spoilt.extend(Memory(pair.sides[self.receiver].members()).find(one_piece if self.lab == "05" else layout, message))
+                for pid, base in spoilt:
+                    witness.poke(pid, base + self.random.randrange(size), 1 << self.random.randrange(8))
+
+        pair = self.itself(on, self.tried, self.checked())
+        for side in pair.sides.values() if spoilt else ():
+            self.outcome(side, right=False)
 
     def put_back(self, side, line, step):
         """What was in its memory before a message, as if that had never come."""
