@@ -7,7 +7,7 @@
  *   broken        the first device, rxe0, can't be opened
  *   sges:A:B:C    it names max_sge A and max_sge_rd B, and refuses a queue pair with more
  *                 than C SGEs in a work request, with ENOMEM if there is an ":m" behind,
- *                 else EINVAL
+ *                 else EINVAL; with an ":r" its max_qp_init_rd_atom is 4
  * No such devices can be had as Soft-RoCE.
  */
 #define _GNU_SOURCE
@@ -33,6 +33,7 @@ static void disguise(struct ibv_device_attr *attr) {
     if (sges(&max_sge, &max_sge_rd, &most)) {
         attr->max_sge = max_sge;
         attr->max_sge_rd = max_sge_rd;
+        if (strstr(wanted(), ":r")) attr->max_qp_init_rd_atom = 4;
     }
 }
 

@@ -107,6 +107,19 @@ PLANTED = {
             (PER_WR, r"method == METHOD_EACH ? 1 : smaller(s->max_sge, (1 << 20) / (uint32_t)l->block_size + (l->block_size > 1 << 20))")]),
         "auto-by-its-own-mtu": ("sgl", "path MTU 512: auto: the NIC read", [
             (r"method_for\(work.method, l, peer.mtu\)", "method_for(work.method, l, port.mtu)")]),
+        "words-added-up": ("verifies", "two bytes that changed places: the server says status=PASS", [
+            (VERIFY, r"""if (!client) {
+                char *right = malloc(l->bytes + 7);
+                uint64_t sum = 0, word[2];
+                pattern_fill(right, l->bytes, memory->seed);
+                for (size_t at = 0; at + 8 <= l->bytes; at += 8) {
+                    memcpy(word, right + at, 8), memcpy(word + 1, memory->contig + at, 8);
+                    sum += word[0] - word[1];
+                }
+                pass = sum == 0 && memcmp(right + l->bytes / 8 * 8, memory->contig + l->bytes / 8 * 8, l->bytes % 8) == 0 && pass;
+                free(right);
+            }"""),
+            (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')]),
         "words-alone-verified": ("verifies", "a wrong bit in the last byte: the server says status=PASS", [
             (VERIFY, r"""static char right[1 << 24];
             pattern_fill(right, l->bytes, memory->seed);
@@ -181,7 +194,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
         "local-write": ("careful", "the server registers what its NIC only reads with LOCAL_WRITE", [
             (": IBV_ACCESS_REMOTE_READ;", ": IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE;")]),
-        "answers-fewer-reads": ("careful", "has 1 READs at a time; its peer was told, or says: 16", [
+        "answers-fewer-reads": ("careful", "answers 1 READs at a time; its peer was told 16", [
             (r"&peer, mine.rd_atomic\)", "&peer, mine.rd_atomic > 0)")]),
         "sends-once": ("careful", r"never sends a lost packet again, or too late \(retry_cnt 0\)", [
             (r"qp_to_rts(?=\(side.qp)", "to_rts"),
@@ -194,7 +207,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
 \g<0>""")]),
         "len-of-the-options": ("itself", "measuring: the server's line has len=", [
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
-        "asks-for-more-reads": ("careful", "has 16 READs at a time; its peer was told, or says: 1", [
+        "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [
             (r"if \(method == METHOD_COPY\) layout_unpack", "if (method == METHOD_COPY && i == count + depth - 1) layout_unpack")]),

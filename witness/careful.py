@@ -13,8 +13,9 @@ SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -n
 
 
 class Careful:
-    def tidy(self, role, seen, threads, pair, limits):
-        """Least rights, and everything given back: what is not so counts in the part careful."""
+    def tidy(self, role, seen, threads, pair, limits, reads):
+        """Least rights, and everything given back: what is not so counts in the part careful. reads: that its device asks
+        for at a time, at most."""
         needed = RIGHTS.get(self.lab + role, 0)
         named = fields(pair.first[role].decode("ascii", "replace"))
         addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
@@ -32,10 +33,12 @@ class Careful:
         self.careless += [f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
                           for access in has["access"] if access & 0xe & ~needed]
         if self.lab == "06":  # it READs
-            told = role == "client" and limits.get(b"rd_atomic") or int(fields(str(pair.first["server"]))["rd_atomic"])
-            self.careless += [f"the {role}'s queue pair has {deep} READs at a time; its peer was told, or says: {told}"
-                              for deep in has["asks" if role == "client" else "answers"]
-                              if (deep > told if role == "client" else deep < told)]
+            told = int(fields(str(pair.first["server"]))["rd_atomic"])
+            most = min(limits.get(b"rd_atomic", told), reads)
+            self.careless += [f"the client's queue pair asks for {deep} READs at a time; its peer and its device allow {most}"
+                              for deep in has["asks"] if role == "client" and deep > most]
+            self.careless += [f"the server's queue pair answers {deep} READs at a time; its peer was told {told}"
+                              for deep in has["answers"] if role == "server" and deep < told]
         self.careless += [f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
                           for code in has["mtu"] if 128 << code > limits.get(b"mtu", 4096)]
         if any(seen.sent[thread] for thread in threads):  # 2^23 * 4.096 us are longer than the programs wait (--timeout)

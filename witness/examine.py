@@ -28,7 +28,7 @@ from witness import Layout, Memory, Wrong, difference, merged, span, with_messag
 WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
 NAMES = {"05": "05_gather_write", "06": "06_scatter_read", "07": "07_gssr"}
-MAX_SGE, EAGER = 32, {"07": ["chrt", "-f", "1"]}  # rxe's; what the reference is started by to look at once
+MAX_SGE, READS, EAGER = 32, 128, {"07": ["chrt", "-f", "1"]}  # rxe's two; what the reference is started by to look at once
 DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
 AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
@@ -156,11 +156,11 @@ class Examiner(Careful, Spoiler):
                 self.judge(role, method, layout, before[role], after[role], pair.first[role],
                            [c for c in seen.copies if c.thread in threads[role]] if watched else None,
                            [r for r in seen.regions if r.thread in threads[role]])
-                self.tidy(role, seen, threads[role], pair, limits)
+                self.tidy(role, seen, threads[role], pair, limits, 4 if device else READS)
             if "client" in students:
                 self.awaits(seen, threads["client"], rings)
                 sent = sum(seen.sent[thread] for thread in set(threads["client"]))
-                longest = min(int(device.split(":")[-1] or MAX_SGE), limits.get(b"max_sge", MAX_SGE) if self.lab == "07" else MAX_SGE)
+                longest = min(int(device[11:12] or MAX_SGE), limits.get(b"max_sge", MAX_SGE) if self.lab == "07" else MAX_SGE)
                 if method == "each" and sent != layout.block_num * messages:
                     raise Wrong(f"each: {sent} messages on the wire, not one for each block")
                 if method == "sgl" and sent > -(-layout.block_num // (longest // 2)) * messages:
@@ -234,7 +234,7 @@ class Examiner(Careful, Spoiler):
         self.move(["client"], "sgl", self.draw(least=50), 1, {b"max_sge": 5, b"rd_atomic": 1, b"mtu": 512})
         self.when("path MTU 512", self.move, ["client"], "auto", Layout(self.random.randint(512, 999), 40, 999), 1, {b"mtu": 512})
         # A device that can hold fewer elements than it names, and a peer's that can hold more.
-        self.move(["client"], "sgl", self.draw(), 1, {b"max_sge": 64}, "sges:32:32:8")
+        self.move(["client"], "sgl", self.draw(), 1, {b"max_sge": 64}, "sges:32:32:8:r")
 
     def part_copy(self):
         self.move(["client"], "copy", self.draw(), messages=2)

@@ -17,7 +17,7 @@ class Spoiler:
     def spoilt(self, where, kind, messages=1, which=0, method="sgl"):
         """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
         be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
-        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400), [], [], set(), which or messages
+        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400, 40), [], [], set(), which or messages
         if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
             layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
         if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
@@ -56,8 +56,9 @@ class Spoiler:
         regions = [r for r in self.nic.seen().regions if r.thread in sides[role].members("threads")]
         places = {"a bit": [rand(last)], "the first": [0], "the last": [last]}.get(kind, [])
         while kind == "two" and (not places or self.message[places[0]] == self.message[places[1]]):
-            one = rand(last + 1)  # sums of bytes and words stay the same
-            places = [one, rand(one % 16, last + 1, 16)]
+            one = rand(last + 1)  # sums of a block's bytes and words stay the same
+            start = one // layout.block_size * layout.block_size
+            places = [one, rand(start + (one - start) % 16, start + layout.block_size, 16)]
         block, stride, members = layout.block_size, layout.stride, sides[role].members()
         if where == "gap":
             at = rand(min(2 * block, stride - 1), stride) if kind == "a bit" else stride - 1  # one may look at as much as a block
