@@ -231,6 +231,16 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 if (at % l->stride >= l->block_size) memory->blocks[at] = gaps[at];
             free(gaps); \g<0>"""), (r"memory_free", "memory->blocks = old;\n    free(room);\n    memory_free"),
             (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>\n#include <unistd.h>')]),
+        "polls-the-last-byte": ("careful", "while its READs are under way: the client says", [
+            (r"(?=wait_until_done\(s, last_of)", r"""volatile const char *const last =
+                method == METHOD_COPY || method == METHOD_CONTIG ? staging + l->bytes - 1 : s->memory.blocks + l->span - 1;
+            const char was = *last;
+            struct ibv_wc wc = {0};
+            while (s->done < last_of[i % depth] && *last == was)
+                if (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) sched_yield();
+                else if (wc.status != IBV_WC_SUCCESS) die_wc(&wc, "a READ");
+                else s->done = wc.wr_id;
+            if (*last == was) """), (r'#include "report.h"', '\\g<0>\n#include <sched.h>')]),
         "second-port": ("itself", "another TCP port", [
             (r"const bool client = .*?;", r"""\g<0>
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(opt.tcp_port + 7))};

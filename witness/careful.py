@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The part careful: least rights, everything given back, completions awaited, failures noticed, no errors with
 memory. A part of examine.py's Examiner."""
+import os
 import re
 import signal
 
@@ -77,11 +78,24 @@ class Careful:
             return lambda step, pair: action(pair) if step == moment else None
 
         self.when("its request fails", self.refuses, "client", nowhere, Layout(17, self.random.randint(5, 20), 30))
+        if self.lab == "06":
+            self.when("while its READs are under way", self.refuses, "client", self.scribble)
         for role, peer in OTHER.items():
             self.when("its peer says FAIL", self.refuses, role,
                       at("verdict", lambda pair, peer=peer: pair.said.update({peer: b"verdict FAIL"})))
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
+
+    def scribble(self, step, pair):
+        """Its requests go nowhere, and meanwhile other bytes come into all that it has registered."""
+        if step == "server's line":
+            pair.said["server"] = re.sub(rb" qpn=0x[0-9a-f]+", b" qpn=0xfffff0", pair.said["server"])
+        if step in ("moved", "done") and pair.said["client"] == b"sync " + step.encode():
+            raise Wrong(f'the client says "sync {step}"')
+        for r in self.nic.seen().regions if step == "meanwhile" and "prepared" in str(pair.said["client"]) else ():
+            if r.thread in pair.sides["client"].members("threads"):
+                with open(f"/proc/{r.thread}/mem", "r+b", buffering=0) as memory:
+                    os.pwrite(memory.fileno(), self.random.randbytes(r.length), r.addr)
 
     @staticmethod
     def stop(pair):

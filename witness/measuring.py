@@ -6,13 +6,12 @@ import re
 import time
 
 from pairing import OTHER
-from witness import Memory, Wrong, poke, read, write
+from witness import Memory, Wrong, counter, poke
 
 METHODS = ("sgl", "copy", "each", "auto", "contig")
 VERIFY, MOVE = ["go", "verify"] * len(METHODS), ["go"] * (2 * len(METHODS))
 POINT = [*VERIFY, *MOVE, *MOVE, "measured"]  # round 0 and 1; behind it the next one's, or once more VERIFY
 MTU = 1024  # of rxe0
-SENT = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
 # Seconds that a barrier takes, with what the client does there: before a message at a time is measured, and
 # before many at a time. And what else is not measured, as a factor. Found with the reference.
 BARRIER, BESIDE = (1.3e-3, 2.3e-3), 1.01
@@ -31,7 +30,7 @@ class Stopwatch:
         printed = sum(map(os.path.getsize, pair.sides["client"].output))
         self.prints |= printed > self.printed and [step, *(mark[0] for mark in self.marks[-1:])] == ["go", "go"]
         self.printed = printed
-        self.marks.append((step, time.monotonic(), int(read(SENT))))
+        self.marks.append((step, time.monotonic(), counter("sent_pkts")))
         if step == "measured":
             block_size, length = self.points.pop(0)
             if [mark[0] for mark in self.marks[-len(POINT):]] == POINT:
@@ -59,7 +58,6 @@ class Midway:
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
         self.ended, self.sent, self.places = False, [], []  # sent: packets, when each move begins
         self.arrived = None  # what was found at the receiver, from two messages after the change on
-        write(os.path.dirname(SENT) + "/lifespan", "0")  # or what one reads may be 10 ms old
 
     def shape(self, role, method="sgl"):
         if role in self.contiguous or method == "contig":
@@ -78,7 +76,7 @@ class Midway:
 
     def on(self, step, pair):
         packets = -(-len(self.message) // MTU)
-        gone = (int(read(SENT)) - self.sent[-1]) // packets if step == "meanwhile" and pair.nap < 0.5 else 0  # messages
+        gone = (counter("sent_pkts") - self.sent[-1]) // packets if step == "meanwhile" and pair.nap < 0.5 else 0  # messages
         if gone >= 3 and self.arrived is None:
             self.arrived, at = [], self.random.randrange(len(self.message))
             self.message[at] ^= 1
@@ -87,7 +85,7 @@ class Midway:
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         if step == "verify":
             method = METHODS[len(self.sent) - 1]
-            if int(read(SENT)) < self.sent[-1] + packets or not self.holds(pair, OTHER[self.source], method):
+            if counter("sent_pkts") < self.sent[-1] + packets or not self.holds(pair, OTHER[self.source], method):
                 raise Wrong(f"{method}: the message is not there where it is verified")
             self.flip(0)  # back
         if step != "go":
@@ -95,7 +93,7 @@ class Midway:
         for role in self.contiguous if not self.sent else ():
             if int(told := re.search(rb" len=(\d+)", pair.first[role])[1]) < len(self.message):
                 raise Wrong(f"the {role}'s line has len={int(told)}; a message has {len(self.message)} bytes")
-        self.sent.append(int(read(SENT)))
+        self.sent.append(counter("sent_pkts"))
         if len(self.sent) == len(METHODS) and self.source not in self.contiguous:  # contig takes nothing from the blocks
             self.places = self.holds(pair, self.source)
             self.flip(0)

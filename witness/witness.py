@@ -31,6 +31,7 @@ r:closed uverbs_destroy_ufile_hw
 # The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
 # event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
 PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
+COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
@@ -56,9 +57,9 @@ def read(path):
         return file.read()
 
 
-def not_ready():
-    """How many NAKs this device has sent because a SEND found no receive."""
-    return int(read("/sys/class/infiniband/rxe0/ports/1/hw_counters/send_rnr_err"))
+def counter(name):
+    """Of this device: sent_pkts, packets; send_rnr_err, NAKs that it has sent because a SEND found no receive."""
+    return int(read(COUNTERS + name))
 
 
 class Wrong(Exception):
@@ -68,6 +69,7 @@ class Wrong(Exception):
 class Nic:
     """Soft-RoCE, watched."""
     def __init__(self, probes=PROBES):
+        write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
         write(f"{TRACE}/buffer_size_kb", "4096")
         events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
         for probe in probes.splitlines():
@@ -90,13 +92,16 @@ class Nic:
             about[2:], struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)), [f.partition("=")[0] for f in fields])
 
     @contextmanager
-    def unwatched(self, events="kprobes"):
-        """For measuring, and for more copies than are worth looking at: watching takes time."""
-        write(f"{TRACE}/events/{events}/enable", "0")
+    def unwatched(self, *events):
+        """For measuring, and for more copies or packets than are worth looking at: watching takes time."""
+        switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events or [""]]
+        for switch in switches:
+            write(switch, "0")
         try:
             yield
         finally:
-            write(f"{TRACE}/events/{events}/enable", "1")
+            for switch in switches:
+                write(switch, "1")
 
     def forget(self):
         """From here on events count."""
@@ -204,7 +209,7 @@ class Memory:
                 for line in read(f"/proc/{pid}/maps").splitlines():
                     extent, rights, _, _, inode, *name = line.split()
                     start, end = (int(x, 16) for x in extent.split("-"))
-                    data = rights[:2] == "rw" or rights[0] == "r" and inode == "0"
+                    data = rights[0] == "r" and (rights[1] == "w" or rights[3] == "s" or inode == "0")
                     for a, b in used(pid, start, end) if data and not (name and name[0].endswith(DEVICE)) else ():
                         if b - a <= room:
                             room -= b - a

@@ -24,7 +24,7 @@ class Examined(examine.Examiner):
             if path:
                 shutil.copy(path, f"{examine.MINE}/{name}")
         self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
-        self.passed, self.many, self.built_again = False, None, None
+        self.passed, self.whole, self.built_again = False, False, None
         self.job = job
 
     def part_builds(self):
