@@ -25,10 +25,10 @@ enum method method_for(enum method method, const struct layout *l, unsigned mtu)
 
 /* The layouts of the messages: one; or several to measure. The first by_size of these vary the
  * message size at one block size. The others vary the block size of messages of SWEEP_BYTES. */
-#define MAX_POINTS  40
-#define MAX_DEPTH   64u                /* messages in flight */
-#define MAX_ROUNDS  1000u              /* of a measurement */
-#ifndef SWEEP_BYTES /* of a message in the sweep over block sizes; 0: none, for the grader */
+#define MAX_POINTS 40
+#define MAX_DEPTH  64u   /* messages in flight */
+#define MAX_ROUNDS 1000u /* of a measurement */
+#ifndef SWEEP_BYTES      /* of a message in the sweep over block sizes; 0: none, for the grader */
 #define SWEEP_BYTES ((size_t)64 << 10)
 #endif
 struct plan {
