@@ -69,14 +69,15 @@ class Examiner(Careful, Spoiler):
         self.message = self.pattern(layout.block_size * layout.block_num, seed)
         self.tried = [f"--method={method}", *(f"--{name.replace('_', '-')}={value}" for name, value
                                               in layout._asdict().items()), f"--seed={seed}", f"--iters={messages}"]
+        patience = self.timeout * (1 + layout.block_num // 10000)
 
         def side(role, workload):
             program = [f"{MINE}/{self.program}"] if role in students else [*self.at_once, f"{WORK}/reference"]
             env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else ASAN
-            return lambda more: Side(role, [*program, *workload, f"--timeout={self.timeout}", *more],
+            return lambda more: Side(role, [*program, *workload, f"--timeout={patience}", *more],
                                      *((self.user, env) if role in students else ()))
 
-        pair, self.early, Pair.pieces = Pair(on), None, self.pieces
+        pair, self.early, Pair.pieces = Pair(on, 20 + patience), None, self.pieces
         self.nic.forget()
         pair.run(side("server", []), side("client", self.tried))
         return pair

@@ -17,7 +17,7 @@ GROUPS = "/run/groups"  # control groups (cgroups(7), version 2)
 CLONE_NEWNS, CLONE_NEWIPC = 0x20000, 0x8000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_PRIVATE = 1, 32, 4096, 0x44000
 NO_RANDOMIZE = 0x40000
-OUTPUT = 4 << 20  # bytes that a side may print
+SAID = "/run/said"  # what the two sides print
 OTHER = {"server": "client", "client": "server"}
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -28,6 +28,8 @@ def mount(kind, where, options="", flags=0):
 
 
 def control_groups():
+    os.mkdir(SAID)
+    mount("tmpfs", SAID, "size=8M,mode=700")
     os.mkdir(GROUPS)
     mount("cgroup2", GROUPS)
     write(f"{GROUPS}/cgroup.subtree_control", "+memory +pids")
@@ -55,8 +57,7 @@ def locked_up(role, user, home):
             mount("tmpfs", place, "size=64M,mode=1777")
     os.chdir(home)
     for kind, most in ((resource.RLIMIT_CPU, 60), (resource.RLIMIT_CORE, 0),
-                       (resource.RLIMIT_FSIZE, OUTPUT), (resource.RLIMIT_NOFILE, 256),
-                       (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):  # as where students run it
+                       (resource.RLIMIT_NOFILE, 256), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
         resource.setrlimit(kind, (most, most))
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -97,7 +98,7 @@ class Side:
 
     def __init__(self, role, command, user=None, env=None):
         self.role, self.student, self.left_running, self.stopped = role, user is not None, False, False
-        self.output = [f"/run/grade/{role}.{name}" for name in ("out", "err")]
+        self.output = [f"{SAID}/{role}.{name}" for name in ("out", "err")]
         away = role in self.away and not self.student
         libc.personality(NO_RANDOMIZE)
         resource.setrlimit(resource.RLIMIT_STACK, (8 << 20 + 6 * away, resource.RLIM_INFINITY))  # mmap's is below it
