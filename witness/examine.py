@@ -29,7 +29,8 @@ WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may n
 MINE = f"{OPEN}/suite/mine"
 NAMES = {"05": "05_gather_write", "06": "06_scatter_read", "07": "07_gssr"}
 MAX_SGE, READS, EAGER = 32, 128, {"07": ["chrt", "-f", "1"]}  # rxe's two; what the reference is started by to look at once
-DENSE, COUNTLESS = Layout(100, 40, 100), Layout(1, 66000, 2)  # no gaps; more blocks than 16 bits can say
+# No gaps; more blocks than 16 bits can say; blocks of more bytes than 20 bits can say.
+DENSE, COUNTLESS, LONG = Layout(100, 40, 100), Layout(1, 66000, 2), Layout((1 << 20) + 1, 2, (1 << 20) + 9)
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
 AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
@@ -230,7 +231,7 @@ class Examiner(Careful, Spoiler):
     # ---- the parts of the rubric ----
 
     def part_sgl(self):
-        for layout in AWKWARD:
+        for layout in (*AWKWARD, LONG):
             self.move(["client"], "sgl", layout)
         self.move(["client"], "sgl", COUNTLESS, watched=False)  # so many copies that the trace could not hold them
         self.move(["client"], "sgl", self.draw(), messages=3)
@@ -244,6 +245,7 @@ class Examiner(Careful, Spoiler):
         self.move(["client"], "copy", self.draw(), messages=2)
         self.move(["client"], "copy", Layout(self.random.randint(1, 12), 20, 15))  # so short that it may be inline
         self.move(["client"], "copy", DENSE)
+        self.move(["client"], "copy", LONG)
         self.at_once = EAGER.get(self.lab, [])  # at what it gets
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
@@ -275,12 +277,14 @@ class Examiner(Careful, Spoiler):
 
     def part_verifies(self):
         self.must_move()
-        self.move([self.receiver], "sgl", self.draw(400), messages=3)  # or nothing would do, too
+        many = self.random.randint(12, 20)
+        self.move([self.receiver], "sgl", self.draw(400), many)  # or nothing would do, too
         if self.already:
             raise Wrong("when it says that it is prepared, the message before is still in the blocks: one that never "
                         "comes looks right")
         for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit in the last byte", "source", "the last"),
-                            ("two bytes that changed places", "source", "two"),
+                            ("two bytes that changed places", "source", "two bytes"), ("two blocks that changed places", "source", "two blocks"),
+                            (f"a wrong bit in a late one of {many} messages", "source", "a bit", many, self.random.randrange(9, many)),
                             ("a wrong bit in the third message", "source", "a bit", 3),
                             ("a wrong bit in the first byte, in the second of five messages", "source", "the first", 5, 2),
                             *((("a bit that changes late", "late", "a bit"),

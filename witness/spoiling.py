@@ -20,6 +20,8 @@ class Spoiler:
         role, layout, steps, verdict, bases, at = self.receiver, self.draw(400, 40), [], [], set(), which or messages
         if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
             layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
+        if kind == "two blocks":
+            layout = layout._replace(block_size=self.random.randint(20, 60))
         if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
             layout = layout._replace(block_size=layout.block_size | 1, block_num=layout.block_num | 1, stride=layout.stride + 1)
         if where == "gap":
@@ -51,30 +53,32 @@ class Spoiler:
             raise Wrong(f"the {role}'s digest is not that of the message that it has got")
 
     def spoil(self, sides, first, layout, where, kind):
-        rand, last = self.random.randrange, len(self.message) - 1
+        rand, last, block = self.random.randrange, len(self.message) - 1, layout.block_size
         role = OTHER[self.receiver] if where == "source" else self.receiver
         regions = [r for r in self.nic.seen().regions if r.thread in sides[role].members("threads")]
         places = {"a bit": [rand(last)], "the first": [0], "the last": [last]}.get(kind, [])
-        while kind == "two" and (not places or self.message[places[0]] == self.message[places[1]]):
-            one = rand(last + 1)  # sums of a block's bytes and words stay the same
-            start = one // layout.block_size * layout.block_size
-            places = [one, rand(start + (one - start) % 16, start + layout.block_size, 16)]
-        block, stride, members = layout.block_size, layout.stride, sides[role].members()
+        changes = [(place, 1 << rand(8)) for place in places]
+        while kind.startswith("two") and not any(change for _, change in changes):
+            one, other = (block * n for n in self.random.sample(range(layout.block_num), 2))
+            if kind == "two bytes":  # sums of a block's bytes and words stay the same
+                one += rand(block)
+                other = one // block * block + rand(one % block % 16, block, 16)
+            changes = [(at + i, self.message[one + i] ^ self.message[other + i])
+                       for i in range(1 if kind == "two bytes" else block) for at in (one, other)]
+        stride, members = layout.stride, sides[role].members()
         if where == "gap":
             at = rand(min(2 * block, stride - 1), stride) if kind == "a bit" else stride - 1  # one may look at as much as a block
             if self.region and self.region[0] < len(regions):  # where it registers them now, if not at the same place
                 self.base = regions[self.region[0]].addr + self.region[1]
-            base, places = self.base, [rand(layout.block_num - 1) * stride + at]
-            block = stride
+            base, block, changes = self.base, stride, [(rand(layout.block_num - 1) * stride + at, 1 << rand(8))]
         elif where == "late" or self.lab == "06":
             thread, base = self.place_of(first[role], regions)
             block, members = stride, [thread]
         else:
             pid, base = next(Memory(members).find(layout, self.message))
             members = [pid]
-        for i, place in enumerate(places):
+        for place, change in changes:
             at = base + place // block * stride + place % block
-            change = self.message[place] ^ self.message[places[i - 1]] if kind == "two" else 1 << rand(8)
             for member in members:
                 with suppress(OSError, IndexError):  # another process than the one with the blocks
                     witness.poke(member, at, change)
