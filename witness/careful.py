@@ -4,9 +4,11 @@ memory. A part of examine.py's Examiner."""
 import os
 import re
 import signal
+import time
 
+from measuring import MEASURING, METHODS
 from pairing import OTHER, fields
-from witness import Layout, Wrong
+from witness import Layout, Wrong, counter
 
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
 SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
@@ -85,6 +87,26 @@ class Careful:
                       at("verdict", lambda pair, peer=peer: pair.said.update({peer: b"verdict FAIL"})))
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
+            if role == "client" or self.lab == "07":
+                self.when("measuring: its peer stops, or dies", self.ends_in_time, role)
+
+    def ends_in_time(self, role):
+        """In a transfer that --bench measures its peer dies; of 07, where its receives are needed, the server stops."""
+        self.tried, self.timeout, sent = [*MEASURING, f"--block-size={self.random.randint(300, 1500)}"], 1, []
+
+        def on(step, pair):
+            if step == "go":
+                sent.append(counter("sent_pkts"))
+                pair.nap = 0.0003
+            if step == "meanwhile" and len(sent) == len(METHODS) + 1 and counter("sent_pkts") > sent[-1] + 99:
+                pair.sides[OTHER[role]].stopped = True
+                pair.sides[OTHER[role]].process.send_signal(signal.SIGSTOP if self.lab + role == "07client" else signal.SIGKILL)
+                pair.nap, pair.until = 0.5, time.monotonic() + 3  # seconds
+                sent.append(None)
+
+        pair = self.itself(on, self.tried, self.program, [role])
+        if None in sent:
+            self.outcome(pair.sides[role], right=False)
 
     def scribble(self, step, pair):
         """Its requests go nowhere, and meanwhile other bytes come into all that it has registered."""

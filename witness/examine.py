@@ -20,7 +20,7 @@ from contextlib import nullcontext, suppress
 import pairing
 import witness
 from careful import RIGHTS, SOURCES, Careful
-from measuring import Midway, Stopwatch
+from measuring import MEASURING, Midway, Stopwatch
 from pairing import OPEN, OTHER, Pair, Side, fields
 from spoiling import Spoiler
 from witness import Layout, Memory, Wrong, difference, merged, span, with_message
@@ -83,12 +83,14 @@ class Examiner(Careful, Spoiler):
         pair.run(side("server", []), side("client", self.tried))
         return pair
 
-    def itself(self, on, options, program):
-        """Runs the student's program as both sides, unwatched."""
+    def itself(self, on, options, program, students=("server", "client")):
+        """Runs the student's program as both sides, or with the reference, unwatched."""
         pair = Pair(on, 60)
         with self.nic.unwatched():
-            pair.run(*(lambda more, role=role: Side(role, [f"{MINE}/{program}", "--timeout=5", *(
-                options if role == "client" else []), *more], self.user, ASAN) for role in ("server", "client")))
+            pair.run(*(lambda more, role=role: Side(
+                role, [f"{MINE}/{program}" if role in students else f"{WORK}/reference", f"--timeout={self.timeout}",
+                       *(options if role == "client" else []), *more],
+                *((self.user, ASAN) if role in students else ())) for role in ("server", "client")))
         return pair
 
     def outcome(self, side, right=True):
@@ -168,6 +170,8 @@ class Examiner(Careful, Spoiler):
                     sent = layout.block_num * messages  # with an answer for each
                 if method == "each" and sent != layout.block_num * messages:
                     raise Wrong(f"each: {sent} messages on the wire, not one for each block")
+                if method == "sgl" and layout.stride > layout.block_size and sent * MAX_SGE < layout.block_num * messages:
+                    raise Wrong(f"sgl: {sent} messages for {layout.block_num} blocks, which lie apart; a list has at most {MAX_SGE}")
                 if method == "sgl" and sent > -(-layout.block_num // (longest // 2)) * messages:
                     raise Wrong(f"sgl: {sent} messages for {layout.block_num} blocks, though a list may have {longest} elements")
             elif self.lab == "07" and sum(seen.sent[thread] for thread in set(threads["server"])) < sum(seen.sent.values()) // 300:
@@ -267,7 +271,7 @@ class Examiner(Careful, Spoiler):
     def measures(self):
         """By sgl and copy: eight messages one after another, 32 with more under way (blocks/measure.h)."""
         layout = Layout(size := self.random.randint(300, 1500), (64 << 10) // size, 2 * size)
-        self.tried = ["--bench", "--iters=1", "--sizes=64K", f"--block-size={size}", "--block-num=1", "--seed=7"]
+        self.tried = [*MEASURING, f"--block-size={size}"]
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         midway = Midway(OTHER[self.receiver], layout, contiguous, self.pattern(size * layout.block_num, 7), self.random)
         pair = self.itself(midway.on, self.tried, self.program)
