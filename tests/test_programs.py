@@ -27,6 +27,8 @@ VERIFY = r"pass = memory_right\(memory, l\) && pass;"
 DIGEST = [(r"memory_digest\(memory, l\)", "fnv1a(FNV_BASIS, memory->blocks ? memory->blocks : "
            "memory->contig, l->bytes)"),
           (r'#include "blocks.h"', '#include "blocks.h"\n#include "data.h"')]
+RIGHT = "static char right[1 << 24]; pattern_fill(right, l->bytes, memory->seed); "
+DATA = (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')
 SPLIT = r"method == METHOD_SGL \? s->max_sge : 1"  # 07
 BLOCKS = r"method == METHOD_SGL \|\| method == METHOD_EACH"
 BOTH = {  # 05 and 06
@@ -108,23 +110,20 @@ PLANTED = {
         "auto-by-its-own-mtu": ("sgl", "path MTU 512: auto: the NIC read", [
             (r"method_for\(work.method, l, peer.mtu\)", "method_for(work.method, l, port.mtu)")]),
         "words-added-up": ("verifies", "two bytes that changed places: the server says status=PASS", [
-            (VERIFY, r"""if (!client) {
-                char *right = malloc(l->bytes + 7);
-                uint64_t sum = 0, word[2];
-                pattern_fill(right, l->bytes, memory->seed);
-                for (size_t at = 0; at + 8 <= l->bytes; at += 8) {
-                    memcpy(word, right + at, 8), memcpy(word + 1, memory->contig + at, 8);
-                    sum += word[0] - word[1];
-                }
-                pass = sum == 0 && memcmp(right + l->bytes / 8 * 8, memory->contig + l->bytes / 8 * 8, l->bytes % 8) == 0 && pass;
-                free(right);
-            }"""),
-            (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')]),
+            (VERIFY, RIGHT + r"""uint64_t sum = 0;
+            for (size_t n = 0; !client && n < l->bytes / 8; n++) sum += ((uint64_t *)right)[n] - ((uint64_t *)memory->contig)[n];
+            pass = sum == 0 && (client || memcmp(right + (l->bytes & ~7UL), memory->contig + (l->bytes & ~7UL), l->bytes % 8) == 0) && pass;"""), DATA]),
+        "digests-added-up": ("verifies", "two blocks that changed places: the server says status=PASS", [
+            (VERIFY, RIGHT + r"""uint64_t sum = 0;
+            for (size_t at = 0; !client && at < l->bytes; at += l->block_size)
+                sum += fnv1a(FNV_BASIS, right + at, l->block_size) - fnv1a(FNV_BASIS, memory->contig + at, l->block_size);
+            pass = sum == 0 && pass;"""), DATA]),
         "words-alone-verified": ("verifies", "a wrong bit in the last byte: the server says status=PASS", [
-            (VERIFY, r"""static char right[1 << 24];
-            pattern_fill(right, l->bytes, memory->seed);
-            pass = (client || memcmp(right, memory->contig, l->bytes & ~7UL) == 0) && pass;"""),
-            (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')]),
+            (VERIFY, RIGHT + "pass = (client || memcmp(right, memory->contig, l->bytes & ~7UL) == 0) && pass;"), DATA]),
+        "eight-verified": ("verifies", "a wrong bit in a late one of [0-9]* messages: the server says status=PASS", [
+            (VERIFY + "(?=.*memory_right)", r"if (i <= 8) \g<0>"), (VERIFY + "(?!.*memory_right)", r"if (opt.iters <= 8) \g<0>")]),
+        "copies-no-mib": ("copy", "copy: the NIC read the blocks themselves\n.*--block-size=1048577", [
+            (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->block_size <= 1 << 20)")]),
         "packs-once": ("itself", "measuring: copy: what changes in the memory", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
@@ -210,7 +209,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [
-            (r"if \(method == METHOD_COPY\) layout_unpack", "if (method == METHOD_COPY && i == count + depth - 1) layout_unpack")]),
+            (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "poisons-once": ("verifies", "the message before is still in the blocks", [
             (r"memory_prepare\(", r"if (i == 0) \g<0>")]),
         "hides-a-wrong-gap": ("verifies", "a gap's last byte, by copy: the client says status=PASS", [
@@ -272,6 +271,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
         "own-mtu": ("careful", "path MTU is 1024; its peer has 512", [
             (r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")]),
+        "waits-for-ever": ("careful", "measuring: its peer stops, or dies", [
+            (r"side.timeout = opt.timeout", "side.timeout = work.bench ? 99 : opt.timeout")]),
         "peers-limit": ("sgl", "ibv_post", [
             (r"smaller\(side.max_sge, peer.max_sge\)", "peer.max_sge")]),
         "overwrites-gaps": ("sgl", "of the gap behind block 0 is|RESULT has digest=", [
