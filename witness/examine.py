@@ -288,9 +288,9 @@ class Examiner(Careful, Spoiler):
                         "comes looks right")
         for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit in the last byte", "source", "the last"),
                             ("two bytes that changed places", "source", "two bytes"), ("two blocks that changed places", "source", "two blocks"),
-                            (f"a wrong bit in a late one of {many} messages", "source", "a bit", many, self.random.randrange(9, many)),
                             ("a wrong bit in the third message", "source", "a bit", 3),
                             ("a wrong bit in the first byte, in the second of five messages", "source", "the first", 5, 2),
+                            (f"a wrong bit in a late one of {many} messages", "source", "a bit", many, self.random.randrange(9, many)),
                             *((("a bit that changes late", "late", "a bit"),
                                ("a second message that never came", "late", "stale", 2))
                               if self.lab == "05" else [("a wrong bit in a gap", "gap", "a bit"),
