@@ -281,7 +281,8 @@ class Examiner(Careful, Spoiler):
 
     def part_verifies(self):
         self.must_move()
-        many, late = self.random.randint(12, 20), self.random.randint(9, 11)  # and the next one: who looks at some, misses one
+        many = self.random.randint(12, 20)
+        late = self.random.randint(9, many - 2)  # and the next one: who verifies every second one misses one
         self.move([self.receiver], "sgl", self.draw(400), many)  # or nothing would do, too
         if self.already:
             raise Wrong("when it says that it is prepared, the message before is still in the blocks: one that never "
