@@ -17,7 +17,7 @@ class Spoiler:
     def spoilt(self, where, kind, messages=1, which=0, method="sgl"):
         """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
         be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
-        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400, 40), [], [], set(), which or messages
+        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400 // messages, 40), [], [], set(), which or messages
         if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
             layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
         if kind == "two blocks":
