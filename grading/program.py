@@ -167,8 +167,9 @@ def main(lab="", folder=""):
             if expected.VALID_ID.fullmatch(s.student):
                 entry["block_size"] = expected.of_student(s.student).layout.block_size
             old = [row for row in rows if row["digest"] == entry["digest"] and row["lab"] == lab
-                   and row["student"] == s.student and row["of"] == dict(points)]
-            if old and not os.environ.get("ONLY") and "SEED" not in os.environ and "all" not in again:
+                   and row["student"] == s.student and row["of"] == dict(points)
+                   and row["seed"] == (os.environ.get("SEED") or row["seed"])]
+            if old and not os.environ.get("ONLY") and "all" not in again:
                 if s.name not in again and s.student not in again:
                     print(f"\n#### {entry['name']}\nScore: {old[-1]['score']} (graded before; SEED="
                           f"{old[-1]['seed']}; once more: AGAIN=\"{entry['name']}\")")

@@ -481,6 +481,7 @@ class Programs(unittest.TestCase):
         again = next(row for row in rows[3:] if row["name"] == "b")
         self.assertIn({**again, "why": ""}, [{**row, "why": ""} for row in rows[:3]])
         self.assertEqual({row["seed"] for row in grade("abc", SEED="17")[-3:]}, {"17"})
+        grade("", SEED="17")
 
     def test_usage(self):
         for words in (("04", self.dir), ("05", f"{self.dir}/none"), ()):
