@@ -87,7 +87,7 @@ class Careful:
                       at("verdict", lambda pair, peer=peer: pair.said.update({peer: b"verdict FAIL"})))
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
-            if role == "client" or self.lab == "07":
+            if self.whole and (role == "client" or self.lab == "07"):
                 self.when("measuring: its peer stops, or dies", self.ends_in_time, role)
 
     def ends_in_time(self, role):

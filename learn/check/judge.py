@@ -10,7 +10,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(HERE, "../../witness")
 # pylint: disable=wrong-import-position
 import seen  # noqa: E402
 import witness  # noqa: E402
-from pairing import Pair, Side  # noqa: E402
+from pairing import Pair, Side, room_for_output  # noqa: E402
 from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
 from rules import OTHER, notices  # noqa: E402
 from check_words import say  # noqa: E402
@@ -102,6 +102,7 @@ class Judge:
 
 def main(path):
     os.makedirs("/run/grade", exist_ok=True)
+    room_for_output()
     Side.away = ("client",)  # be it the student's
     with open(path, encoding="utf-8") as file:
         jobs = list(enumerate(json.load(file)))
