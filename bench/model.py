@@ -51,11 +51,12 @@ def contiguous_part(point):
 
 
 def crossover(points, speedup):
-    """The block size where the speed-up last passes 1, or 0. Sizes double from point to point."""
+    """The block size where the speed-up last passes 1, or 0. Sizes double from point to point. Figures repeat within a
+    per cent: one that is less below 1 is as good as 1."""
     found = 0
     for (before, at), (after, _) in zip(zip(speedup, points), zip(speedup[1:], points[1:])):
-        if before < 1 <= after:
-            found = at["sgl"]["block_size"] * (1 + (1 - before) / (after - before))
+        if before < 0.99 <= after:
+            found = at["sgl"]["block_size"] * (1 + min((1 - before) / (after - before), 1))
     return found
 
 
