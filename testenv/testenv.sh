@@ -282,12 +282,11 @@ other_host() {
 
 # failed STATUS SENTENCE - keeps the console log and ends.
 failed() {
-	local log why
+	local why log=$cache/log-$EPOCHSECONDS-$$
 	kill_vm
 	pause; pause; pause # for the last output to get out
-	log=$cache/log-$(date +%Y%m%d-%H%M%S)-$$
 	cat "$dir"/{,other/}{qemu,console,out} >"$log" 2>/dev/null
-	why=$(sed -n 's/^testenv FAILED: //p' "$log" | head -n1)
+	why=$(tr -d '\r' <"$log" | sed -n 's/^testenv FAILED: //p; s/.*\(INFO: task .* blocked\|BUG: \|Oops: \|Kernel panic\)/\1/p' | head -n1)
 	die "$1" "$2${why:+ ($why)}; its console log is $log"
 }
 
@@ -299,6 +298,7 @@ run() {
 	prepare
 	traps clean_up
 	session
+	trap 'failed 143 "the VM was stopped by a signal"' TERM
 	script "$@" >"$dir/cmd"
 	# The guest writes files and tail hands them on. A write over 9p is done when it returns.
 	: >"$dir/out"

@@ -111,7 +111,7 @@ pairs() {
 	[ "$TESTENV" = native ] || within=(setarch -R) # see FIXED in samples.py
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
-		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=1200 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
+		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=600 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
 		TESTENV_PASS="HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
@@ -320,6 +320,7 @@ fi
 	mkdir -p results/wire
 	# An emulated VM keeps a core busy, but some parts mostly wait. Two cores are enough for all of this.
 	n=0
+	trap 'for part in "${parts[@]}"; do [ -e "$out/times.$part" ] || echo "not ok - part $part has not come to its end"; done; exit 1' TERM
 	for part in "${parts[@]}"; do
 		[ "$(jobs -rp | wc -l)" -lt 4 ] || wait -n
 		n=$((n + 1))
@@ -332,7 +333,7 @@ fi
 		} &
 	done
 	wait
-} | tee "$log"
+} | (trap "" TERM && exec tee "$log") # which tells what has not come to its end
 
 count() { grep -cE "$1" "$log"; }
 skipped=$(count '^ok .*# SKIP')

@@ -19,7 +19,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from places import copy_project
-from samples import FIXED, PROGRAM, ROOT, SAMPLES, main
+from samples import FIXED, PROGRAM, ROOT, SAMPLES, main, patient
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
 KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
@@ -29,6 +29,7 @@ PATCHES = os.path.join(ROOT, "tests", "breakit")
 # A copy isn't in the repository that it was copied from.
 ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
 LIMIT = 600  # seconds for one block of commands
+ANSWER = 300  # for all that the VM is asked at a time, on an idle machine
 counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
                         "break-it patches run", "references followed"), 0)
 
@@ -89,6 +90,8 @@ def guest():
             time.sleep(0.05)
         with open(name + ".request", encoding="utf-8") as file:
             request = json.load(file)
+        if not request["jobs"]:
+            return
         if os.path.exists("/sys/class/net/dummy0"):  # in the VM: see what was built meanwhile
             with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
                 file.write("3")
@@ -110,14 +113,21 @@ class Vm:
              "tests/test_labs.py", "guest"], cwd=copy, stdin=subprocess.DEVNULL,
             env={"TESTENV_LIMIT": "3000", **ENV})
 
-    def ask(self, jobs, at_a_time=1):
-        """For each job the (output, exit status) of each of its scripts."""
+    def request(self, jobs, at_a_time=1):
         name = os.path.join(self.copy, "results", str(self.number))
         self.number += 1
         with open(name + ".new", "w", encoding="utf-8") as file:
             json.dump({"jobs": jobs, "at_a_time": at_a_time}, file)
         os.rename(name + ".new", name + ".request")
+        return name
+
+    def ask(self, jobs, at_a_time=1):
+        """For each job the (output, exit status) of each of its scripts."""
+        name = self.request(jobs, at_a_time)
+        until = time.monotonic() + patient(ANSWER)
         while not os.path.exists(name + ".answer"):
+            if time.monotonic() > until:
+                self.process.terminate()  # testenv.sh keeps the log and says where
             if self.process.poll() is not None:
                 raise AssertionError(f"the VM has ended, status {self.process.returncode}")
             time.sleep(0.05)
@@ -125,8 +135,12 @@ class Vm:
             return json.load(file)
 
     def end(self):
-        self.process.terminate()
-        self.process.wait()
+        self.request([])
+        try:
+            self.process.wait(ANSWER)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()
+            self.process.wait()
 
 
 vm = None

@@ -160,6 +160,21 @@ class Run(unittest.TestCase):
         limit = int(re.search("limit of ([0-9]+) s", ended.stderr)[1])
         self.assertEqual(limit % 8, 0, "more on a busy machine")
 
+    def test_a_crash_leaves_a_log_and_its_reason(self):
+        ended = subprocess.run([TESTENV, "run", "sh", "-c", "echo c >/proc/sysrq-trigger"], env=VM, check=False,
+                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
+        self.assertEqual(ended.returncode, 125)
+        self.assertRegex(ended.stderr, r"VM failed \(Kernel panic - .*\); its console log is /.*")
+
+    def test_a_signal_leaves_a_log(self):
+        with subprocess.Popen([TESTENV, "run", "sh", "-c", "echo begun; sleep 10000"], env=VM, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "begun\n")
+            process.terminate()
+            self.assertRegex(process.stderr.read(), "stopped by a signal.*; its console log is /.*")
+        self.assertEqual(process.returncode, 143)
+        self.assertTrue(wait_for(lambda: qemus() <= self.before, 60), "still running")
+
     def test_native_never_starts_a_vm(self):
         if os.path.exists("/dev/infiniband"):
             self.skipTest("this machine has an RDMA device")
