@@ -99,8 +99,7 @@ PLANTED = {
         "packs": ("sgl", "is no block", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method != METHOD_EACH)\1"),
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method != METHOD_EACH")]),
-        "verifies-nothing": ("verifies", "says status=PASS", [
-            (VERIFY, "")]),
+        "verifies-nothing": ("verifies", "says status=PASS", [(VERIFY, "")]),
         "copies-no-dense-blocks": ("copy", "copy: the NIC read the blocks themselves\n.*--block-size=100", [
             (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->stride > l->block_size)")]),
         "last-two-count": ("verifies", "in the second of five messages: the (client|server) says status=PASS", [
@@ -128,6 +127,8 @@ PLANTED = {
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
             (r"slot = i % depth;", r"\g<0> packs = i < depth;")]),
+        "packs-before-it-polls": ("itself", "copy: the client touches a buffer that it has posted", [
+            (r"wait_until_done\(s, last_of\[slot\]\);", r"if (depth > 1) layout_pack(l, s->memory.blocks, s->memory.contig + slot * l->bytes); \g<0>")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-from-blocks": ("itself", "measuring: contig: the message is not there", [
@@ -187,8 +188,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         **{name: EVERY[name] for name in ("always-pass", "only-the-last-counts", "long-ones-unverified")},
         "unpacks": ("sgl", "is no block", [
             (TRANSFER, r"if (method == METHOD_SGL) method = METHOD_COPY; \1")]),
-        "verifies-nothing": ("verifies", "says status=PASS", [
-            (VERIFY, "")]),
+        "verifies-nothing": ("verifies", "says status=PASS", [(VERIFY, "")]),
         "overwrites-gaps": ("sgl", "of the gap behind block 0 is|RESULT has digest=", [
             (DONE, r"if (client) memory->blocks[l->block_size] ^= 1; \1"), (VERIFY, "")]),
         "local-write": ("careful", "the server registers what its NIC only reads with LOCAL_WRITE", [
@@ -210,6 +210,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
         "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
+        "unpacks-what-it-reads-again": ("itself", "copy: the client touches a buffer that it has posted", [
+            (r"last_of\[i % depth\] = s->posted;", r"\g<0> if (i >= depth && method == METHOD_COPY) layout_unpack(l, staging, s->memory.blocks);")]),
         "poisons-once": ("verifies", "the message before is still in the blocks", [
             (r"memory_prepare\(", r"if (i == 0) \g<0>")]),
         "hides-a-wrong-gap": ("verifies", "a gap's last byte, by copy: the client says status=PASS", [
@@ -265,10 +267,11 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (BLOCKS, "method == METHOD_EACH")]),
         "copy-as-list": ("copy", "ends with status=FAIL|the blocks themselves", [
             (BLOCKS, "method != METHOD_CONTIG")]),
-        "verifies-nothing": ("verifies", "says status=PASS", [
-            (VERIFY, "")]),
+        "verifies-nothing": ("verifies", "says status=PASS", [(VERIFY, "")]),
         "acknowledges-late": ("each", "does not acknowledge receives after 256", [
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
+        "unpacks-what-it-posts-again": ("itself", "copy: the server touches a buffer that it has posted", [
+            (r"(?=send_ack\(s\);)", r"for (unsigned j = 0; j < depth && method == METHOD_COPY; j++) {layout_unpack(l, s->memory.contig + j * l->bytes, s->memory.blocks);}")]),
         "own-mtu": ("careful", "path MTU is 1024; its peer has 512", [
             (r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")]),
         "waits-for-ever": ("careful", "measuring: its peer stops, or dies", [

@@ -5,6 +5,7 @@ import os
 import re
 import time
 
+from lent import BUFFERS, Lent
 from pairing import OTHER
 from witness import Memory, Wrong, counter, poke
 
@@ -54,8 +55,10 @@ class Stopwatch:
 class Midway:
     """For Pair: by all methods a message is moved and verified. By sgl and copy, while messages are measured, one at a
     time and many, a bit of the source changes. That has to arrive with the next ones. Then it ends the pair."""
-    def __init__(self, source, layout, contiguous, message, random):
-        """source: the side that the message comes from; contiguous: those that have it in one piece."""
+    def __init__(self, lab, source, layout, contiguous, message, random):
+        """lab: whose buffers are watched; source: the side that the message comes from; contiguous: those that have it in
+        one piece."""
+        self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, {}
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
         self.ended, self.sent, self.places = False, [], []  # sent: packets, when each move begins
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
@@ -84,6 +87,9 @@ class Midway:
             self.flip(at)
         elif gone in self.when and not any(self.arrived):
             self.arrived.append(self.holds(pair, OTHER[self.source]))
+        for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
+            if role not in self.lent and (lent := Lent(pair, side, role, self.message)).events:
+                self.lent[role] = lent
         if step == "verify":
             method = METHODS[len(self.sent) - 1]
             if counter("sent_pkts") < self.sent[-1] + packets or not self.holds(pair, OTHER[self.source], method):
@@ -91,6 +97,9 @@ class Midway:
             self.flip(0)  # back
         if step != "go":
             return None
+        for lent in self.lent.values():
+            lent.end()
+        self.lent = {}
         for role in self.contiguous if not self.sent else ():
             if int(told := re.search(rb" len=(\d+)", pair.first[role])[1]) < len(self.message):
                 raise Wrong(f"the {role}'s line has len={int(told)}; a message has {len(self.message)} bytes")

@@ -180,10 +180,14 @@ class Pair:
     def relay(self, ends):
         unread, going = {"server": b"", "client": b""}, True
         with selectors.DefaultSelector() as ready:
+            self.ready = ready  # for what else may wake it: something with a method touched
             for role, connection in ends.items():
                 ready.register(connection, selectors.EVENT_READ, role)
             while going and time.monotonic() < self.until:
                 for key, _ in (events := ready.select(self.nap)):
+                    if key.data not in ends:
+                        key.data.touched()
+                        continue
                     data = b""
                     with suppress(OSError):
                         data = key.fileobj.recv(4096)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether a program touches a buffer that it has lent to the NIC: from ibv_post_send(3) or ibv_post_recv(3) until
+it has polled the completion. A watchpoint of the processor tells of a touch, the queues tell what is lent."""
+import ctypes
+import mmap
+import os
+import selectors
+import struct
+from contextlib import suppress
+
+from witness import Wrong, rings
+
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(os.uname().machine)
+# struct perf_event_attr (perf_event_open(2)) up to bp_len, and values for it (linux/perf_event.h, hw_breakpoint.h).
+ATTRIBUTES, BREAKPOINT, CLOEXEC, STORES, ALL = struct.Struct("=IIQQQQQIIQQ"), 5, 8, 2, 3
+SIGNALED, INLINE, RECV = 2, 8, 128  # enum ibv_send_flags, enum ibv_wc_opcode
+DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both requests, its list (rdma/rdma_user_rxe.h)
+# Which queue has the buffers of copy, and what nobody may do with them meanwhile.
+BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
+INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def number(data, at):
+    return int.from_bytes(data[at:at + 4], "little")
+
+
+def requests(pid, queue):
+    """Addresses in one queue of a process with one queue pair, the last one first: of what is lent, of what was."""
+    *completions, send, receive = rings(pid)
+    if queue == "send" and receive[1]:  # a message may tell what the NIC is done with
+        return [], []
+    told = sum(queue == ("receive" if number(held, at * size + 12) >= RECV else "send")
+               for size, waiting, held in completions for at in range(waiting))  # completions that are not polled yet
+    size, waiting, held = send if queue == "send" else receive
+    every = [held[at:at + size] for at in range(0, len(held), size)]
+    lent, done = every[:waiting][::-1], every[waiting:][::-1]
+    signaled = [queue == "receive" or number(request, 16) & SIGNALED for request in done]
+    for request, has_completion in zip(done, signaled if any(signaled) else [True] * len(done)):
+        told -= bool(has_completion)
+        if told < 0:
+            break
+        lent.append(request)  # so are those without one, up to the next that has one
+    return [[struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
+             if number(request, DMA[queue] + 12) == 1 and not (queue == "send" and number(request, 16) & INLINE)]
+            for some in (lent, done)]
+
+
+class Lent:
+    """For Pair: a buffer by which one side moves messages, watched."""
+    def __init__(self, pair, side, role, message):
+        """side: lab and role. Nothing is watched if there is no such buffer yet."""
+        self.ready, self.role, self.events, self.touches, self.queue = pair.ready, role, [], 0, BUFFERS[side][0]
+        for self.pid in pair.sides[role].members():
+            with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+                for self.buffer in sum(requests(self.pid, self.queue), []):
+                    held = os.pread(memory.fileno(), 300, self.buffer)
+                    if held[100:200] in message or held[200:] in message:  # a bit may just have changed
+                        self.watch(BUFFERS[side][1])
+                        return
+
+    def watch(self, kind):
+        attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, self.buffer + INSIDE, 1)
+        for thread in os.listdir(f"/proc/{self.pid}/task"):
+            event = libc.syscall(PERF_EVENT_OPEN, attributes, int(thread), -1, -1, CLOEXEC)
+            if event >= 0:
+                ring = mmap.mmap(event, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ)  # or it wakes nobody
+                self.events.append((open(event, "rb", buffering=0), ring))
+                self.ready.register(event, selectors.EVENT_READ, self)
+
+    def touched(self):
+        """Whoever did it waits: this process goes before all others."""
+        self.touches += 1
+        with suppress(OSError, ValueError):
+            if self.buffer in requests(self.pid, self.queue)[0]:
+                raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
+        if self.touches == 200:
+            self.end()
+
+    def end(self):
+        for event, ring in self.events:
+            self.ready.unregister(event)
+            ring.close()
+            event.close()
+        self.events = []
