@@ -43,7 +43,7 @@ WITH_BLOCKS = [sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")]
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine
-TEST_LIMIT = 900  # a test, on an idle machine
+TEST_LIMIT = 700  # a test, on an idle machine
 GUEST_LIMIT = 600  # a test in the VM, whose clock mostly counts its own time
 # Where programs lie at the same addresses each time, QEMU translates them once. A container may forbid it.
 FIXED = () if os.environ.get("TESTENV") == "native" else ("setarch", "-R")
