@@ -28,7 +28,7 @@ def number(data, at):
 def requests(pid, queue):
     """Addresses in one queue of a process with one queue pair, the last one first: of what is lent, of what was."""
     *completions, send, receive = rings(pid)
-    if queue == "send" and receive[1]:  # a message may tell what the NIC is done with
+    if len(completions) > 2 or queue == "send" and receive[1]:  # more queue pairs; a message may tell what is done
         return [], []
     told = sum(queue == ("receive" if number(held, at * size + 12) >= RECV else "send")
                for size, waiting, held in completions for at in range(waiting))  # completions that are not polled yet
