@@ -5,7 +5,7 @@ import os
 import re
 import time
 
-from lent import BUFFERS, Lent
+from lent import BUFFERS, ENABLE, Lent
 from pairing import OTHER
 from witness import Memory, Wrong, counter, poke
 
@@ -88,7 +88,9 @@ class Midway:
         elif gone in self.when and not any(self.arrived):
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
-            if role not in self.lent and (lent := Lent(pair, side, role, self.message)).events:
+            if role in self.lent:
+                self.lent[role].switch(ENABLE)  # again
+            elif (lent := Lent(pair, side, role, self.message)).events:
                 self.lent[role] = lent
         if step == "verify":
             method = METHODS[len(self.sent) - 1]
