@@ -26,7 +26,10 @@ MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
-COLOUR = re.compile("\x1b\\[[0-9;]{0,20}m")  # ECMA-48, SGR: of what was copied from a terminal
+# What a terminal obeys and does not show (ECMA-48, control sequences; xterm, titles): of what was copied from there.
+COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(\x07|\x1b\\\\))")
+WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) [^\n]{1,300}?) ?\n(?=[A-Za-z0-9_]{1,20}=)")
+QUOTED = re.compile("(?m)^((> ?){1,9})HANDIN ")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -127,6 +130,22 @@ def read_header(h):
     return at
 
 
+def without_repeated(lines):
+    """A section that stands there again, word for word, counts once: blank lines take its place."""
+    seen, name, start = set(), None, 0
+    for i, line in enumerate(lines):
+        mark = MARK.match(line)
+        if mark and not mark[2]:
+            name, start = mark[1], i
+        elif mark and mark[1] == name:
+            section = tuple(filter(None, lines[start:i + 1]))
+            if section in seen:
+                lines[start:i + 1] = [""] * (i + 1 - start)
+            seen.add(section)
+            name = None
+    return lines
+
+
 def find_sections(h, header):
     """Where each lies: === NAME, its lines, === NAME exit STATUS. The answers are the last, and
     may hold anything. Returns the lines that make handin didn't write."""
@@ -197,6 +216,9 @@ def check_side(h, part, first, end, sample, role):
     for i, line in said.items():
         if line.startswith((f"{sample} {role}: ", "  hint: ")):
             h.wrong(part, f"the {role} reports an error", i)
+        now = re.search(r"(?:is now|(?:swap|look).* ->) (\d{1,20})$", line) if part == expected.SAMPLES[3] else None
+        if now and int(now[1]) != ~(seed + 100) & expected.MASK:
+            h.wrong(part, "the word is not what 04's operations leave", i)
     for i, found in layouts.items():
         check_fields(h, part, i, found, right_layout)
     for i, found in results.items():
@@ -244,6 +266,10 @@ def check(h):
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
+    if quoted := QUOTED.search(lines):
+        lines = re.sub(f"(?m)^{quoted[1].strip()} ?", "", lines)
+    for _ in range(5):  # by a mail program
+        lines = WRAPPED.sub(r"\1 ", lines)
     # What a program prints without an end of line stands in front of the next one.
     lines = re.sub("(?m)^(?!RESULT |BENCH |LAYOUT |HANDIN |=== |--- )([^\n]{1,400}?)(?=(RESULT sample|BENCH method|"
                    "LAYOUT block_size)=)", "\\1\n", lines)
@@ -255,13 +281,14 @@ def check(h):
     # A hint is known by its blanks.
     h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
                for line in h.lines]
+    h.lines = without_repeated(h.lines)
     header = read_header(h)
     strange = find_sections(h, header)
     end = h.sections["answers"][0]  # these may look as they like
     if any("\0" in line for line in lines[:end]):
         raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
-        ("UTF-16", wide), ("HTML", page), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
+        ("UTF-16", wide), ("HTML", page), ("quotation marks", quoted), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
         ("carriage returns", "\r" in text), ("blank lines", "" in h.lines[:end]),
         ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
     if odd:
