@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,21 @@ static int query_ex(struct ibv_context *context, const struct ibv_query_device_e
     return ret;
 }
 
+/* Whether it refuses a queue pair with these capabilities, and why. */
+static bool refuses(const struct ibv_qp_cap *cap) {
+    int max_sge, max_sge_rd;
+    unsigned most;
+    errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
+    return sges(&max_sge, &max_sge_rd, &most) &&
+           (cap->max_send_sge > most || cap->max_recv_sge > most);
+}
+
+static struct ibv_qp *(*real_create_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+
+static struct ibv_qp *create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init) {
+    return refuses(&init->cap) ? NULL : real_create_ex(context, init);
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device) {
     struct ibv_context *(*real)(struct ibv_device *);
     if (strcmp(wanted(), "broken") == 0 && strcmp(ibv_get_device_name(device), "rxe0") == 0) {
@@ -67,6 +83,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     struct verbs_context *more = context ? verbs_get_ctx(context) : NULL;
     if (more && more->query_device_ex)
         real_query_ex = more->query_device_ex, more->query_device_ex = query_ex;
+    if (more && more->create_qp_ex)
+        real_create_ex = more->create_qp_ex, more->create_qp_ex = create_ex;
     return context;
 }
 
@@ -89,13 +107,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *);
-    int max_sge, max_sge_rd;
-    unsigned most;
-    if (sges(&max_sge, &max_sge_rd, &most) &&
-        (init->cap.max_send_sge > most || init->cap.max_recv_sge > most)) {
-        errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
-        return NULL;
-    }
+    if (refuses(&init->cap)) return NULL;
     *(void **)&real = dlvsym(RTLD_NEXT, "ibv_create_qp", "IBVERBS_1.1");
     return real(pd, init);
 }

@@ -11,7 +11,7 @@ from pairing import OTHER, fields
 from witness import Layout, Wrong, counter
 
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
-SOURCES = "$(find . -type d -printf ' -I%p') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
+SOURCES = "$(find . -type d -printf '-I%p\\n') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o " \
     "-libverbs -lm"
 
 
@@ -22,16 +22,14 @@ class Careful:
         needed = RIGHTS.get(self.lab + role, 0)
         named = fields(pair.first[role].decode("ascii", "replace"))
         addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
-        for r in (r for r in seen.regions if r.thread in threads):
-            if r.access & 0xe & ~needed:  # MW_BIND: its windows have the rights then
-                self.careless.append(f"the {role} registers {r.length} bytes with rights that nobody needs (access {r.access:#x})")
-            elif r.access & needed and (r.iova < addr or r.iova + r.length > end):
-                self.careless.append(f"the {role}'s peer may reach {r.length} bytes; len={named['len']}")
-        source = addr if self.lab == "06" else self.base  # of what its NIC only reads
-        self.careless += [f"the {role} registers what its NIC only reads with LOCAL_WRITE" for r in seen.regions
-                          if role != self.receiver and seen.copies and r.thread in threads and r.access & 1
-                          and r.iova <= source < r.iova + r.length and not any(
-                              c.writes and c.thread in threads and r.addr <= c.addr < r.addr + r.length for c in seen.copies)]
+        self.careless += self.rights(role, [r for r in seen.regions if r.thread in threads])
+        self.careless += [f"the {role}'s peer may reach {r.length} bytes; len={named['len']}" for r in seen.regions
+                          if r.thread in threads and r.access & needed and (r.iova < addr or r.iova + r.length > end)]
+        for r in (r for r in seen.regions if role != self.receiver and r.thread in threads and r.access & 1):
+            inside = [c.writes for c in seen.copies if c.thread in threads and r.addr <= c.addr < r.addr + r.length]
+            self.pooled |= any(inside)  # with something that the NIC writes
+            if inside and not any(inside):
+                self.careless.append(f"the {role} registers what its NIC only reads with LOCAL_WRITE")
         has = {name: {value for thread, value in found if thread in threads} for name, found in seen.attributes.items()}
         self.careless += [f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
                           for access in has["access"] if access & 0xe & ~needed]
@@ -49,6 +47,11 @@ class Careful:
                               for name in ("timeout", "retry_cnt") for n in has[name] if not 0 < n < 23]
         left = [what for thread, what in seen.left if thread in threads] + ["a process"] * pair.sides[role].left_running
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
+
+    def rights(self, role, regions):
+        """Those of regions that nobody needs (MW_BIND: its windows have them then)."""
+        return [f"the {role} registers {r.length} bytes with rights that nobody needs (access {r.access:#x})"
+                for r in regions if r.access & 0xe & ~RIGHTS.get(self.lab + role, 0)]
 
     def awaits(self, seen, threads, rings):
         """When the client says that a message is moved, its requests have completed, and it was told so."""

@@ -40,9 +40,11 @@ FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 
 class Examiner(Careful, Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
+    awkward, many = AWKWARD, 2100  # make check, which has less time, takes shorter ones
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
         self.receiver, self.whole = "client" if lab == "06" else "server", True  # False: make check, which has less time
+        self.movers = ["server", "client"] if lab == "07" else ["client"]  # those with blocks
         self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic()
         self.course.fnv1a.restype = ctypes.c_uint64
 
@@ -83,10 +85,10 @@ class Examiner(Careful, Spoiler):
         pair.run(side("server", []), side("client", self.tried))
         return pair
 
-    def itself(self, on, options, program, students=("server", "client")):
-        """Runs the student's program as both sides, or with the reference, unwatched."""
+    def itself(self, on, options, program, students=("server", "client"), watched=False):
+        """Runs the student's program as both sides, or with the reference."""
         pair = Pair(on, 60)
-        with self.nic.unwatched():
+        with nullcontext() if watched else self.nic.unwatched():
             pair.run(*(lambda more, role=role: Side(
                 role, [f"{MINE}/{program}" if role in students else f"{WORK}/reference", f"--timeout={self.timeout}",
                        *(options if role == "client" else []), *more],
@@ -170,6 +172,8 @@ class Examiner(Careful, Spoiler):
                     sent = layout.block_num * messages if packets > 1.5 * layout.block_num else packets // 2
                 if method == "each" and sent != layout.block_num * messages:
                     raise Wrong(f"each: {sent} messages on the wire, not one for each block")
+                if method == "copy" and sent > messages:
+                    raise Wrong(f"copy: {sent} messages on the wire for {messages}; each is one work request")
                 if method == "sgl" and layout.stride > layout.block_size and sent * MAX_SGE < layout.block_num * messages:
                     raise Wrong(f"sgl: {sent} messages for {layout.block_num} blocks, which lie apart; a list has at most {MAX_SGE}")
                 if method == "sgl" and sent > -(-layout.block_num // (longest // 2)) * messages:
@@ -235,8 +239,8 @@ class Examiner(Careful, Spoiler):
     # ---- the parts of the rubric ----
 
     def part_sgl(self):
-        for layout in AWKWARD:
-            self.move(["client"], "sgl", layout)
+        for layout in self.awkward:
+            self.move(self.movers, "sgl", layout)
         self.move(["client"], "sgl", COUNTLESS, watched=False)  # so many copies that the trace could not hold them
         self.move(["client"], "sgl", self.draw(), messages=3)
         self.move(["server"], "sgl", Layout(self.random.randint(2, 60), 40, 64))
@@ -247,18 +251,18 @@ class Examiner(Careful, Spoiler):
 
     def part_copy(self):
         self.move(["client"], "copy", self.draw(), messages=2)
-        self.move(["client"], "copy", Layout(self.random.randint(1, 12), 20, 15))  # so short that it may be inline
-        self.move(["client"], "copy", DENSE)
+        self.move(self.movers, "copy", Layout(self.random.randint(1, 12), 20, 15))  # so short that it may be inline
+        self.move(self.movers, "copy", DENSE)
         if self.whole:
             self.move(["client"], "copy", LONG)
         self.at_once = EAGER.get(self.lab, [])  # at what it gets
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        self.move(["client"], "each", Layout(8, self.random.randint(2100, 2500), 9), slow=True)
+        self.move(["client"], "each", Layout(8, self.random.randint(self.many, self.many + 400), 9), slow=True)
         if self.whole:
             self.move(["client"], "each", COUNTLESS, watched=False)
-        self.move(["client"], "each", DENSE)
+        self.move(self.movers, "each", DENSE)
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
         self.move(["server"], "each", Layout(8, 2500 if self.whole else 1050, 11))
 
@@ -271,12 +275,24 @@ class Examiner(Careful, Spoiler):
 
     def measures(self):
         """By sgl and copy: eight messages one after another, 32 with more under way (blocks/measure.h)."""
-        layout = Layout(size := self.random.randint(300, 1500), (64 << 10) // size, 2 * size)
+        layout = Layout(size := self.random.randint(300, 900), (64 << 10) // size, 2 * size)
         self.tried = [*MEASURING, f"--block-size={size}"]
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         late = subprocess.run(["grep", "-rqI", "_start_poll", MINE], check=False).returncode == 0  # ibv_end_poll says what is polled
-        midway = Midway("" if late else self.lab, OTHER[self.receiver], layout, contiguous, self.pattern(size * layout.block_num, 7), self.random)
-        pair = self.itself(midway.on, self.tried, self.program)
+        midway = Midway(3 if self.whole else 2, "" if late else self.lab, OTHER[self.receiver], layout, contiguous, self.pattern(size * layout.block_num, 7), self.random)
+
+        def on(step, pair):
+            if step in ("go", "verify"):  # between them more is copied than the trace can hold
+                witness.write(f"{witness.TRACE}/tracing_on", str(int(step == "verify")))
+            return midway.on(step, pair)
+
+        self.nic.forget()
+        pair = self.itself(on, self.tried, self.program, watched=True)
+        for role, side in pair.sides.items():
+            regions = [r for r in self.nic.seen().regions if r.thread in midway.threads[role]]
+            self.careless += [f"measuring: {what}" for what in self.rights(role, regions)]
+            self.careless += [f"measuring: the {role} registers its blocks with LOCAL_WRITE" for r in regions if r.access & 1 and role !=
+                              self.receiver and not self.pooled and any(r.addr <= at < r.addr + r.length for at in midway.blocks)]
         if not midway.ended:
             words = [f"the {role} says: {line}" for role, side in pair.sides.items() for line in side.said(1)[:1]]
             raise Wrong("\n".join(["it does not go on to the end", *words]))
@@ -335,7 +351,7 @@ class Examiner(Careful, Spoiler):
         """Runs it in the student's folder, as the student."""
         subprocess.run(["chown", "-R", str(self.user), MINE], check=True)
         # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
-        made = subprocess.run(["timeout", "-s", "KILL", "60", "sh", "-c", command], check=False,
+        made = subprocess.run(["timeout", "-s", "KILL", "60", "sh", "-c", "IFS='\n'\n" + command], check=False,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
                               preexec_fn=lambda: pairing.locked_up("build", self.user, MINE))
@@ -358,7 +374,7 @@ class Examiner(Careful, Spoiler):
         lengths = [int(size.strip("KM")) << {"K": 10, "M": 20}.get(size[-1], 0) for size in sizes]
         points = [(block_size, max(length // block_size, 1) * block_size) for length in lengths]
         watch = Stopwatch(points + [(64, 65536), (128, 65536)][:self.random.choice((0, 0, 0, 1, 2))])
-        with self.nic.unwatched():
+        with self.nic.unwatched(""):
             Pair(watch.step, 200).run(lambda more: Side("server", [f"{WORK}/reference", "--timeout=200", *more]),
                 lambda more: Side("client", [
                     f"{MINE}/{self.program}", f"--student={student}", "--bench", "--iters=1",
@@ -384,7 +400,7 @@ class Examiner(Careful, Spoiler):
         name = entry["name"]
         self.user += 1
         self.careless, self.tried, self.program, self.base, self.region, self.built_again = [], [], None, 0, None, None
-        self.passed, points, why, figures, prints = False, {}, {}, {}, False
+        self.passed, self.pooled, points, why, figures, prints = False, False, {}, {}, {}, False
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
         print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)

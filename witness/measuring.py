@@ -45,22 +45,24 @@ class Stopwatch:
         each = count if count == 512 else max(count // 4, 2)
         for at in range(0, 2 * len(MOVE), 2):
             (_, start, sent), (_, middle, _), (_, end, now) = marks[at:at + 3]
-            if now - sent >= (count + each) * length // MTU:  # or else it has not moved them
+            method = METHODS[(at // len(MOVE) + at // 2) % len(METHODS)]
+            least = min(MTU, block_size) if method == "each" else MTU  # bytes in a packet
+            if now - sent >= (count + each) * length // least:  # or else it has not moved them
                 alone, many = ((seconds - barrier) / BESIDE for seconds, barrier in zip(
                     (middle - start, end - middle), BARRIER))
-                name = f"{METHODS[(at // len(MOVE) + at // 2) % len(METHODS)]} {block_size} {length}"
-                self.figures.setdefault(name, []).append([alone * 1e6 / each, length * count / many * 1e-6])
+                self.figures.setdefault(f"{method} {block_size} {length}", []).append([alone * 1e6 / each, length * count / many * 1e-6])
 
 
 class Midway:
     """For Pair: by all methods a message is moved and verified. By sgl and copy, while messages are measured, one at a
     time and many, a bit of the source changes. That has to arrive with the next ones. Then it ends the pair."""
-    def __init__(self, lab, source, layout, contiguous, message, random):
-        """lab: whose buffers are watched; source: the side that the message comes from; contiguous: those that have it in
-        one piece."""
+    def __init__(self, methods, lab, source, layout, contiguous, message, random):
+        """methods: so many are measured; lab: whose buffers are watched; source: the side that the message comes from;
+        contiguous: those that have it in one piece."""
         self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, {}
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
-        self.ended, self.sent, self.places = False, [], []  # sent: packets, when each move begins
+        self.methods, self.ended, self.sent, self.places = methods, False, [], []  # sent: packets, when each move begins
+        self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
 
     def shape(self, role, method="sgl"):
@@ -105,20 +107,24 @@ class Midway:
         for role in self.contiguous if not self.sent else ():
             if int(told := re.search(rb" len=(\d+)", pair.first[role])[1]) < len(self.message):
                 raise Wrong(f"the {role}'s line has len={int(told)}; a message has {len(self.message)} bytes")
+        for role, side in pair.sides.items() if len(self.sent) in (0, len(METHODS)) else ():
+            self.threads[role] += side.members("threads")
         self.sent.append(counter("sent_pkts"))
         if len(self.sent) == len(METHODS) and self.source not in self.contiguous:  # contig takes nothing from the blocks
             self.places = self.holds(pair, self.source)
+            self.blocks += [base for _, base in self.places]
             self.flip(0)
         move = len(self.sent) - 1 - len(METHODS)  # one at a time and many, by sgl; the same by copy
         if move in (1, 2, 3, 4) and (not self.holds(pair, OTHER[self.source]) or len(self.arrived or []) > 2 and not any(
                 self.arrived)) and self.places and self.holds(pair, self.source):
             raise Wrong(f"{METHODS[(move - 1) // 2]}: what changes in the memory while messages are measured does not arrive")
-        if move in (2, 4) and self.sent[-1] - self.sent[-3] < 40 * packets:
+        packets = 1.5 * self.layout.block_num if move == 6 else packets  # each, with its answer
+        if move in (2, 4, 6) and self.sent[-1] - self.sent[-3] < 40 * packets:
             raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
         pair.nap = 0.5
         if 0 <= move < 4:
             self.places, self.arrived, pair.nap = self.holds(pair, self.source), None, 0.0003
             # 16 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
-        self.ended = move == 4
+        self.ended = move == 2 * self.methods
         return "cut" if self.ended else None

@@ -27,6 +27,8 @@ class Spoiler:
         if where == "gap":
             if method == "sgl":  # much wider than a block
                 layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + 200)
+            elif self.whole:  # some MiB with the gaps
+                layout = layout._replace(block_num=200, stride=layout.block_size + self.random.randint(6000, 12000))
             self.move([role], method, layout)  # tells where the blocks will lie again
 
         def on(step, pair):

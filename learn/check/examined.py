@@ -14,6 +14,7 @@ PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")
 
 
 class Examined(examine.Examiner):
+    awkward, many = [Layout(*n) for n in ((1, 33, 3), (6, 1056, 10), (65537, 3, 65557), (100, 40, 100), (5, 1, 5), (301, 420, 417))], 1050
     def __init__(self, job):
         super().__init__(f"{OPEN}/built", job["lab"], "")
         shutil.copy(job["HV_DEVICE"], OPEN)
@@ -24,8 +25,7 @@ class Examined(examine.Examiner):
             if path:
                 shutil.copy(path, f"{examine.MINE}/{name}")
         self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
-        self.passed, self.whole, self.built_again = False, False, None
-        self.job = job
+        self.passed, self.pooled, self.whole, self.built_again, self.job = False, False, False, None, job
 
     def part_builds(self):
         """It was built before; check.py says how."""
