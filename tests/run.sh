@@ -215,7 +215,7 @@ part_wire() { # two hosts once
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
 # what takes the device away, or much memory.
-part_programs() { family programs python3 tests/test_programs.py; }
+part_programs() { TESTENV_CPU=$fast family programs python3 tests/test_programs.py; }
 part_platforms() { # one of them in a new root; what they differ in, test_formats and test_contents see
 	HV_FORMATS=${HV_FORMATS:-gradescope} family platforms python3 tests/test_bundles.py Bundles.test_platforms
 }
