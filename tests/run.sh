@@ -270,7 +270,7 @@ part_testenv() { family testenv python3 tests/test_testenv.py; }
 part_kernels() { family kernels python3 tests/test_kernels.py; }
 part_machines() { family machines python3 tests/test_machines.py; }
 part_arm64() { family arm64 python3 tests/test_arm64.py; }
-part_figures() { family figures python3 tests/test_figures.py; }
+part_figures() { make -s -C 05_gather_write && family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
