@@ -153,7 +153,7 @@ test: ## install what is missing, test each claim once (ONLY="PART…": some par
 	@tests/run.sh quick
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines
-	@testenv/deps.sh build vm wire test test-all
+	@testenv/deps.sh build vm wire bench test test-all
 	@tests/run.sh $(or $(TIER),all)
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
