@@ -28,7 +28,9 @@ SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
 # What a terminal obeys and does not show (ECMA-48, control sequences; xterm, titles): of what was copied from there.
 COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(\x07|\x1b\\\\))")
-WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) [^\n]{1,300}?) ?\n(?=[A-Za-z0-9_]{1,20}=)")
+# A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH.
+WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
+                     "[^\n]{1,300}?) ?\n(?=[A-Za-z0-9_]{1,20}=)")
 QUOTED = re.compile("(?m)^((> ?){1,9})HANDIN ")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
@@ -268,7 +270,8 @@ def check(h):
     lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
     if quoted := QUOTED.search(lines):
         lines = re.sub(f"(?m)^{quoted[1].strip()} ?", "", lines)
-    for _ in range(5):  # by a mail program
+    wrapped = WRAPPED.search(lines)
+    for _ in range(5 if wrapped else 0):  # a line may be in as many pieces
         lines = WRAPPED.sub(r"\1 ", lines)
     # What a program prints without an end of line stands in front of the next one.
     lines = re.sub("(?m)^(?!RESULT |BENCH |LAYOUT |HANDIN |=== |--- )([^\n]{1,400}?)(?=(RESULT sample|BENCH method|"
@@ -281,16 +284,17 @@ def check(h):
     # A hint is known by its blanks.
     h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
                for line in h.lines]
-    h.lines = without_repeated(h.lines)
+    once, h.lines = h.lines, without_repeated(list(h.lines))
     header = read_header(h)
     strange = find_sections(h, header)
     end = h.sections["answers"][0]  # these may look as they like
     if any("\0" in line for line in lines[:end]):
         raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
-        ("UTF-16", wide), ("HTML", page), ("quotation marks", quoted), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
-        ("carriage returns", "\r" in text), ("blank lines", "" in h.lines[:end]),
-        ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
+        ("UTF-16", wide), ("HTML", page), ("quotation marks", quoted), ("wrapped lines", wrapped),
+        ("a section twice, word for word", once != h.lines), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
+        ("carriage returns", "\r" in text), ("blank lines", "" in once[:end]),
+        ("tabs or blanks around its lines", lines[:end] != once[:end])) if there]
     if odd:
         h.remarks.append("it came with " + ", ".join(odd))
     written = "\n".join(line for line in h.lines[end:] if not line.startswith("=== end")).replace("\0", "")

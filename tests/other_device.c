@@ -57,13 +57,14 @@ static int query_ex(struct ibv_context *context, const struct ibv_query_device_e
     return ret;
 }
 
-/* Whether it refuses a queue pair with these capabilities, and why. */
+/* Whether it refuses a queue pair with these capabilities; then errno says why. */
 static bool refuses(const struct ibv_qp_cap *cap) {
     int max_sge, max_sge_rd;
     unsigned most;
-    errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
-    return sges(&max_sge, &max_sge_rd, &most) &&
-           (cap->max_send_sge > most || cap->max_recv_sge > most);
+    const bool too_many = sges(&max_sge, &max_sge_rd, &most) &&
+                          (cap->max_send_sge > most || cap->max_recv_sge > most);
+    if (too_many) errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
+    return too_many;
 }
 
 static struct ibv_qp *(*real_create_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);

@@ -25,10 +25,11 @@ class Careful:
         self.careless += self.rights(role, [r for r in seen.regions if r.thread in threads])
         self.careless += [f"the {role}'s peer may reach {r.length} bytes; len={named['len']}" for r in seen.regions
                           if r.thread in threads and r.access & needed and (r.iova < addr or r.iova + r.length > end)]
+        source = addr if self.lab == "06" else self.base  # of what its NIC only reads
         for r in (r for r in seen.regions if role != self.receiver and r.thread in threads and r.access & 1):
             inside = [c.writes for c in seen.copies if c.thread in threads and r.addr <= c.addr < r.addr + r.length]
             self.pooled |= any(inside)  # with something that the NIC writes
-            if inside and not any(inside):
+            if not any(inside) and (inside or seen.copies and r.iova <= source < r.iova + r.length):
                 self.careless.append(f"the {role} registers what its NIC only reads with LOCAL_WRITE")
         has = {name: {value for thread, value in found if thread in threads} for name, found in seen.attributes.items()}
         self.careless += [f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"

@@ -274,12 +274,13 @@ class Examiner(Careful, Spoiler):
         self.when("measuring", self.measures)
 
     def measures(self):
-        """By sgl and copy: eight messages one after another, 32 with more under way (blocks/measure.h)."""
-        layout = Layout(size := self.random.randint(300, 900), (64 << 10) // size, 2 * size)
+        """By sgl, copy and each: eight messages one after another, 32 with more under way (blocks/measure.h)."""
+        layout = Layout(size := self.random.randint(300, 1500), (64 << 10) // size, 2 * size)
         self.tried = [*MEASURING, f"--block-size={size}"]
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         late = subprocess.run(["grep", "-rqI", "_start_poll", MINE], check=False).returncode == 0  # ibv_end_poll says what is polled
-        midway = Midway(3 if self.whole else 2, "" if late else self.lab, OTHER[self.receiver], layout, contiguous, self.pattern(size * layout.block_num, 7), self.random)
+        midway = Midway(3 if self.whole else 2, "" if late else self.lab, OTHER[self.receiver], layout, contiguous,
+                        self.pattern(size * layout.block_num, 7), self.random)
 
         def on(step, pair):
             if step in ("go", "verify"):  # between them more is copied than the trace can hold
@@ -288,11 +289,13 @@ class Examiner(Careful, Spoiler):
 
         self.nic.forget()
         pair = self.itself(on, self.tried, self.program, watched=True)
-        for role, side in pair.sides.items():
-            regions = [r for r in self.nic.seen().regions if r.thread in midway.threads[role]]
+        seen = self.nic.seen()
+        for role in pair.sides:
+            regions = [r for r in seen.regions if r.thread in midway.threads[role]]
             self.careless += [f"measuring: {what}" for what in self.rights(role, regions)]
-            self.careless += [f"measuring: the {role} registers its blocks with LOCAL_WRITE" for r in regions if r.access & 1 and role !=
-                              self.receiver and not self.pooled and any(r.addr <= at < r.addr + r.length for at in midway.blocks)]
+            if role != self.receiver and not self.pooled and any(
+                    r.access & 1 and r.addr <= at < r.addr + r.length for r in regions for at in midway.blocks):
+                self.careless.append(f"measuring: the {role} registers its blocks with LOCAL_WRITE")
         if not midway.ended:
             words = [f"the {role} says: {line}" for role, side in pair.sides.items() for line in side.said(1)[:1]]
             raise Wrong("\n".join(["it does not go on to the end", *words]))
@@ -351,6 +354,7 @@ class Examiner(Careful, Spoiler):
         """Runs it in the student's folder, as the student."""
         subprocess.run(["chown", "-R", str(self.user), MINE], check=True)
         # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
+        # IFS: a file's name may have blanks.
         made = subprocess.run(["timeout", "-s", "KILL", "60", "sh", "-c", "IFS='\n'\n" + command], check=False,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},

@@ -55,7 +55,8 @@ class Stopwatch:
 
 class Midway:
     """For Pair: by all methods a message is moved and verified. By sgl and copy, while messages are measured, one at a
-    time and many, a bit of the source changes. That has to arrive with the next ones. Then it ends the pair."""
+    time and many, a bit of the source changes. That has to arrive with the next ones. By each they are counted. Then it
+    ends the pair."""
     def __init__(self, methods, lab, source, layout, contiguous, message, random):
         """methods: so many are measured; lab: whose buffers are watched; source: the side that the message comes from;
         contiguous: those that have it in one piece."""
@@ -114,11 +115,12 @@ class Midway:
             self.places = self.holds(pair, self.source)
             self.blocks += [base for _, base in self.places]
             self.flip(0)
-        move = len(self.sent) - 1 - len(METHODS)  # one at a time and many, by sgl; the same by copy
+        move = len(self.sent) - 1 - len(METHODS)  # one at a time and many, by sgl; the same by copy, and by each
         if move in (1, 2, 3, 4) and (not self.holds(pair, OTHER[self.source]) or len(self.arrived or []) > 2 and not any(
                 self.arrived)) and self.places and self.holds(pair, self.source):
             raise Wrong(f"{METHODS[(move - 1) // 2]}: what changes in the memory while messages are measured does not arrive")
-        packets = 1.5 * self.layout.block_num if move == 6 else packets  # each, with its answer
+        if move == 6:  # by each: three quarters of the packets of blocks and answers
+            packets = 0.75 * self.layout.block_num * (-(-self.layout.block_size // MTU) + 1)
         if move in (2, 4, 6) and self.sent[-1] - self.sent[-3] < 40 * packets:
             raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
         pair.nap = 0.5

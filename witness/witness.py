@@ -93,8 +93,8 @@ class Nic:
 
     @contextmanager
     def unwatched(self, *events):
-        """For measuring, and for more copies or packets than are worth looking at: watching takes time. Without names
-        nothing at all is written down; that takes no time to switch, but the probes stay."""
+        """For measuring, and for more copies or packets than are worth looking at: watching takes time.
+        events: "copy/", say; "": all. Without any, the probes stay, and nothing is written down: that switches at once."""
         switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events] or [f"{TRACE}/tracing_on"]
         for switch in switches:
             write(switch, "0")
