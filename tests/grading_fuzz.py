@@ -125,13 +125,15 @@ def floods(good, student):
     units = [line.decode("utf-8", "surrogateescape") for line in LINES if len(line) < 100]
     units += [" ", "\t", "0", "=", "=== a", "===\t", "a=1 ", "0x1 ", "\x85", "\u4ea4", "\x1b[m",
               "RESULT a=1", "LAYOUT a=1", "BENCH a=1", "BENCH 0x", "--- a", "HANDIN a=1", "ENV a",
-              "01_hello_write server: x", "--- server: a"]
+              "01_hello_write server: x", "--- server: a", "swap ", "look ->"]
     with tempfile.TemporaryDirectory(prefix="grading.") as path:
         for unit in [one + end for one in units for end in ("", "\n")]:
             times = size // len(unit.encode("utf-8", "surrogateescape"))
             if "\n" in unit or "\r" in unit:
                 times = min(times, handin.MAX_LINES - good.count("\n") - 5)
             at, word = random.choice(places), random.choice(("", "RESULT ", "BENCH "))
+            if unit[:4] in ("swap", "look"):  # words of 04 mean something in its section
+                at = good.index("RESULT sample=04")
             write(f"{path}/handin-{student}.txt",
                   f"{good[:at]}{word}{unit * times}\n{good[at:]}")
             began = time.process_time()
