@@ -22,6 +22,7 @@ class Careful:
         needed = RIGHTS.get(self.lab + role, 0)
         named = fields(pair.first[role].decode("ascii", "replace"))
         addr, end = int(named["addr"], 16), int(named["addr"], 16) + int(named["len"])
+        self.psns[role].append(named["psn"])
         self.careless += self.rights(role, [r for r in seen.regions if r.thread in threads])
         self.careless += [f"the {role}'s peer may reach {r.length} bytes; len={named['len']}" for r in seen.regions
                           if r.thread in threads and r.access & needed and (r.iova < addr or r.iova + r.length > end)]
@@ -69,6 +70,8 @@ class Careful:
 
     def part_careful(self):
         self.must_move()
+        self.careless += [f"the {role}'s queue pairs begin at the same PSN, {psns[0]}, in each of {len(psns)} runs"
+                          for role, psns in self.psns.items() if len(psns) > 3 and len(set(psns)) == 1]
         if self.careless:
             raise Wrong(self.careless[0])
         self.when("built with gcc's sanitizers", self.sanitized)
@@ -92,17 +95,19 @@ class Careful:
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
             if self.whole and (role == "client" or self.lab == "07"):
-                self.when("measuring: its peer stops, or dies", self.ends_in_time, role)
+                for size, move in ((self.random.randint(300, 1500), len(METHODS) + 1), (8, METHODS.index("each") + 1)):
+                    self.when("measuring: its peer stops, or dies", self.ends_in_time, role, size, move)
 
-    def ends_in_time(self, role):
-        """In a transfer that --bench measures its peer dies; of 07, where its receives are needed, the server stops."""
-        self.tried, self.timeout, sent = [*MEASURING, f"--block-size={self.random.randint(300, 1500)}"], 1, []
+    def ends_in_time(self, role, size, move):
+        """In a transfer of --bench its peer dies; of 07, where its receives are needed, the server stops. move: which
+        one: the first that is measured, or that by each, of blocks so short that a queue is full."""
+        self.tried, self.timeout, sent = [*MEASURING, f"--block-size={size}"], 1, []
 
         def on(step, pair):
             if step == "go":
                 sent.append(counter("sent_pkts"))
                 pair.nap = 0.0003
-            if step == "meanwhile" and len(sent) == len(METHODS) + 1 and counter("sent_pkts") > sent[-1] + 99:
+            if step == "meanwhile" and len(sent) == move and counter("sent_pkts") > sent[-1] + 99:
                 pair.sides[OTHER[role]].stopped = True
                 pair.sides[OTHER[role]].process.send_signal(signal.SIGSTOP if self.lab + role == "07client" else signal.SIGKILL)
                 pair.nap, pair.until = 0.5, time.monotonic() + 3  # seconds
@@ -140,12 +145,31 @@ class Careful:
         return ".sanitized" if self.built_again else ""
 
     def sanitized(self):
-        """Built so that errors with memory show, it must have none."""
+        """Built so that errors with memory show, it must have none; nor when it measures, a little, to the end."""
         if not self.checked():
             return
         plain, self.program = self.program, self.checked()
-        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
+        pairs = [self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)]
         self.program = plain
-        for line in (line for side in pair.sides.values() for line in side.said(1)):
+        if self.whole:
+            self.when("measuring with --depth=64", self.to_the_end, pairs)
+        for line in (line for pair in pairs for side in pair.sides.values() for line in side.said(1)):
             if re.search("ERROR: AddressSanitizer|runtime error: ", line):
                 raise Wrong(line.split("ERROR: ")[-1][:150])
+
+    def to_the_end(self, pairs):
+        """Once --bench, which must end well and give everything back, too."""
+        self.tried = ["--bench", "--iters=1", "--sizes=192", "--block-size=64", "--depth=64", "--seed=7"]
+        self.message, threads = self.pattern(192, 7), []
+
+        def on(step, pair):
+            if step == "verify":
+                threads.extend(thread for side in pair.sides.values() for thread in side.members("threads"))
+
+        self.nic.forget()
+        pairs.append(self.itself(on, self.tried, self.checked(), watched=True))
+        for side in pairs[-1].sides.values():
+            self.outcome(side)
+        left = [what for thread, what in self.nic.seen().left if thread in threads]
+        if left:
+            raise Wrong(f"it ends without giving back {left[0]}")

@@ -308,9 +308,10 @@ class Examiner(Careful, Spoiler):
         if self.already:
             raise Wrong("when it says that it is prepared, the message before is still in the blocks: one that never "
                         "comes looks right")
-        for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit in the last byte", "source", "the last"),
-                            ("two bytes that changed places", "source", "two bytes"), ("two blocks that changed places", "source", "two blocks"),
-                            ("a wrong bit in the third message", "source", "a bit", 3),
+        for words, *how in (("a wrong bit", "source", "a bit"), ("a wrong bit in the last byte, by copy", "source", "the last", 1, 0, "copy"),
+                            ("two bytes that changed places", "source", "two bytes"),
+                            ("two blocks that changed places, by each", "source", "two blocks", 1, 0, "each"),
+                            ("a wrong bit in the third message, by copy", "source", "a bit", 3, 0, "copy"),
                             ("a wrong bit in the first byte, in the second of five messages", "source", "the first", 5, 2),
                             *((f"a wrong bit in a late one of {many} messages", "source", "a bit", many, late + n) for n in (0, 1) if self.whole),
                             *((("a bit that changes late", "late", "a bit"),
@@ -404,6 +405,7 @@ class Examiner(Careful, Spoiler):
         name = entry["name"]
         self.user += 1
         self.careless, self.tried, self.program, self.base, self.region, self.built_again = [], [], None, 0, None, None
+        self.psns = {role: [] for role in OTHER}
         self.passed, self.pooled, points, why, figures, prints = False, False, {}, {}, {}, False
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)

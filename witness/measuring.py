@@ -63,6 +63,7 @@ class Midway:
         self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, {}
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
         self.methods, self.ended, self.sent, self.places = methods, False, [], []  # sent: packets, when each move begins
+        self.single = []  # packets that a message takes
         self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
 
@@ -88,6 +89,8 @@ class Midway:
             self.arrived, at = [], self.random.randrange(len(self.message))
             self.message[at] ^= 1
             self.flip(at)
+            if gone >= (7, 31)[len(self.sent) % 2]:  # none may begin after it
+                self.places = []
         elif gone in self.when and not any(self.arrived):
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
@@ -96,9 +99,12 @@ class Midway:
             elif (lent := Lent(pair, side, role, self.message)).events:
                 self.lent[role] = lent
         if step == "verify":
-            method = METHODS[len(self.sent) - 1]
-            if counter("sent_pkts") < self.sent[-1] + packets or not self.holds(pair, OTHER[self.source], method):
+            method, took = METHODS[len(self.sent) - 1], counter("sent_pkts") - self.sent[-1]
+            self.single.append(took)
+            if took < packets or not self.holds(pair, OTHER[self.source], method):
                 raise Wrong(f"{method}: the message is not there where it is verified")
+            if method in ("copy", "contig") and took > 1.25 * packets + 8:
+                raise Wrong(f"{method}: {took} packets for a message of 64 KiB in one piece; {packets} are enough")
             self.flip(0)  # back
         if step != "go":
             return None
@@ -121,6 +127,9 @@ class Midway:
             raise Wrong(f"{METHODS[(move - 1) // 2]}: what changes in the memory while messages are measured does not arrive")
         if move == 6:  # by each: three quarters of the packets of blocks and answers
             packets = 0.75 * self.layout.block_num * (-(-self.layout.block_size // MTU) + 1)
+        if move in (2, 4, 6):  # as many for each as for one alone; of 07, answers may be put together
+            packets = max(packets, min(self.single[move // 2 - 1], (self.sent[-2] - self.sent[-3]) / 8)
+                          * (0.99 if self.contiguous else 0.95))
         if move in (2, 4, 6) and self.sent[-1] - self.sent[-3] < 40 * packets:
             raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
         pair.nap = 0.5

@@ -194,7 +194,7 @@ class Pair:
                     *lines, unread[key.data] = (unread[key.data] + data).split(b"\n")
                     self.lines[key.data] += lines
                     going = going and data and len(unread[key.data]) < 4096
-                if not events:
+                if all(key.data not in ends for key, _ in events):
                     self.on("meanwhile", self)
                 while self.pass_on(ends):
                     pass

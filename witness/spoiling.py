@@ -87,7 +87,7 @@ class Spoiler:
 
     def forgets(self):
         """Against itself, with a wrong bit where the first message is verified: in the end both say so."""
-        layout = Layout(size := self.random.randint(20, 200), 3, 2 * size)
+        layout = Layout(size := self.random.randint(150, 400), 3, 2 * size)
         self.tried = ["--bench", "--iters=1", f"--sizes={3 * size},{6 * size}", f"--block-size={size}", "--seed=7"]
         message, spoilt = self.pattern(3 * size, 7), []
 

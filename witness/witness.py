@@ -19,6 +19,7 @@ p:create_cq rxe_create_cq
 p:create_qp rxe_create_qp qp=$arg1:x64 asked=+72($arg2):u32
 p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 mtu=+98($arg2):u8 asks=+101($arg2):u8 answers=+102($arg2):u8 timeout=+105($arg2):u8 retry_cnt=+106($arg2):u8
 p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
+p:cq_error ib_uverbs_cq_event_handler
 p:free_mr rxe_dereg_mr mr=$arg1:x64
 p:free_qp rxe_destroy_qp
 p:free_cq rxe_destroy_cq
@@ -154,6 +155,8 @@ class Nic:
             elif kind == "packet" and (*f.values(),) not in packets:
                 packets.add((*f.values(),))  # a repeated one counts once
                 seen.sent[creator.get(f["qp"])] += 1
+            elif kind == "cq_error":
+                raise Wrong("there is no room for a completion in its queue (IBV_EVENT_CQ_ERR)")
             elif kind == "exits":
                 exiting.add(thread)
             elif kind == "closing":

@@ -26,6 +26,7 @@ class Examined(examine.Examiner):
                 shutil.copy(path, f"{examine.MINE}/{name}")
         self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
         self.passed, self.pooled, self.whole, self.built_again, self.job = False, False, False, None, job
+        self.psns = {role: [] for role in pairing.OTHER}
 
     def part_builds(self):
         """It was built before; check.py says how."""
