@@ -9,7 +9,7 @@ import selectors
 import struct
 from contextlib import suppress
 
-from witness import Wrong, rings
+from witness import Wrong, read, rings
 
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(os.uname().machine)
 # struct perf_event_attr (perf_event_open(2)) up to bp_len, and values for it (linux/perf_event.h, hw_breakpoint.h).
@@ -53,23 +53,32 @@ class Lent:
     """For Pair: a buffer by which one side moves messages, watched."""
     def __init__(self, pair, side, role, message):
         """side: lab and role. Nothing is watched if there is no such buffer yet."""
-        self.ready, self.role, self.events, self.queue = pair.ready, role, [], BUFFERS[side][0]
-        for self.pid in pair.sides[role].members():
+        self.ready, self.role, self.events, (self.queue, kind) = pair.ready, role, [], BUFFERS[side]
+        for self.pid in (members := pair.sides[role].members()):
             with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-                for self.buffer in sum(requests(self.pid, self.queue), []):
+                lent, done = requests(self.pid, self.queue)
+                for self.buffer in lent + done:
                     held = os.pread(memory.fileno(), 300, self.buffer)
                     if held[100:200] in message or held[200:] in message:  # a bit may just have changed
-                        self.watch(BUFFERS[side][1])
+                        self.threads = self.watch(kind)
+                        self.to_read = kind == ALL and self.buffer in lent and len(members) == 1 and self.private()
                         return
 
     def watch(self, kind):
         attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, self.buffer + INSIDE, 1)
-        for thread in os.listdir(f"/proc/{self.pid}/task"):
+        for thread in (threads := os.listdir(f"/proc/{self.pid}/task")):
             event = libc.syscall(PERF_EVENT_OPEN, attributes, int(thread), -1, -1, CLOEXEC)
             if event >= 0:
                 ring = mmap.mmap(event, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ)  # or it wakes nobody
                 self.events.append((open(event, "rb", buffering=0), ring))
                 self.ready.register(event, selectors.EVENT_READ, self)
+        return threads
+
+    def private(self):
+        """Is there no other address by which it can be read?"""
+        extents = (line.split()[:2] for line in read(f"/proc/{self.pid}/maps").splitlines())
+        return any(kind[3] == "p" and int(start, 16) <= self.buffer < int(end, 16)
+                   for (start, _, end), kind in ((extent.partition("-"), kind) for extent, kind in extents))
 
     def switch(self, which):
         for event, _ in self.events:
@@ -83,8 +92,15 @@ class Lent:
                 raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
 
     def end(self):
+        """What came into it must have been read there."""
+        times = 0
         for event, ring in self.events:
+            times += number(event.read(8), 0)
             self.ready.unregister(event)
             ring.close()
             event.close()
         self.events = []
+        with suppress(OSError, ValueError):
+            if self.to_read and not times and self.threads == os.listdir(f"/proc/{self.pid}/task") and \
+                    self.buffer in requests(self.pid, self.queue)[1]:
+                raise Wrong(f"copy: the {self.role} does not unpack a message from where it came in")
