@@ -274,6 +274,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
         "unpacks-what-it-posts-again": ("itself", "copy: the server touches a buffer that it has posted", [
             (r"(?=send_ack\(s\);)", r"for (unsigned j = 0; j < depth && method == METHOD_COPY; j++) {layout_unpack(l, s->memory.contig + j * l->bytes, s->memory.blocks);}")]),
+        "unpacks-one-buffer": ("itself", "measuring: copy: the server (does not unpack a message|touches a buffer)", [
+            (r"\(i % depth\) \* l->bytes, s->memory.blocks", "0, s->memory.blocks")]),
         "own-mtu": ("careful", "path MTU is 1024; its peer has 512", [(r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")]),
         "waits-for-ever": ("careful", "measuring: its peer stops, or dies", [
             (r"side.timeout = opt.timeout", "side.timeout = work.bench ? 99 : opt.timeout")]),
