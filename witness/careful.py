@@ -149,15 +149,19 @@ class Careful:
         if not self.checked():
             return
         plain, self.program = self.program, self.checked()
-        pairs = [self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)]
+        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
         self.program = plain
+        self.no_errors(pair)
         if self.whole:
-            self.when("measuring with --depth=64", self.to_the_end, pairs)
-        for line in (line for pair in pairs for side in pair.sides.values() for line in side.said(1)):
+            self.when("measuring with --depth=64", self.to_the_end)
+
+    @staticmethod
+    def no_errors(pair):
+        for line in (line for side in pair.sides.values() for line in side.said(1)):
             if re.search("ERROR: AddressSanitizer|runtime error: ", line):
                 raise Wrong(line.split("ERROR: ")[-1][:150])
 
-    def to_the_end(self, pairs):
+    def to_the_end(self):
         """Once --bench, which must end well and give everything back, too."""
         self.tried = ["--bench", "--iters=1", "--sizes=192", "--block-size=64", "--depth=64", "--seed=7"]
         self.message, threads = self.pattern(192, 7), []
@@ -167,8 +171,9 @@ class Careful:
                 threads.extend(thread for side in pair.sides.values() for thread in side.members("threads"))
 
         self.nic.forget()
-        pairs.append(self.itself(on, self.tried, self.checked(), watched=True))
-        for side in pairs[-1].sides.values():
+        pair = self.itself(on, self.tried, self.checked(), watched=True)
+        self.no_errors(pair)
+        for side in pair.sides.values():
             self.outcome(side)
         left = [what for thread, what in self.nic.seen().left if thread in threads]
         if left:
