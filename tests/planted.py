@@ -207,7 +207,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
-        "unpacks-the-last": ("itself", "measuring: copy: what changes in the memory", [
+        "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "unpacks-what-it-reads-again": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"last_of\[i % depth\] = s->posted;", r"\g<0> if (i >= depth && method == METHOD_COPY) layout_unpack(l, staging, s->memory.blocks);")]),
