@@ -114,6 +114,13 @@ PLANTED = {
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [
             (r"l->bytes, .block_num = 1", """method == METHOD_CONTIG ? l->block_size : l->bytes,
         .block_num = method == METHOD_CONTIG ? l->block_num : 1, .stride = l->block_size""")]),
+        "fills-in-what-it-verifies": ("itself", "measuring: sgl: the message is not there where it is verified", [
+            (r"client \? transfer : NULL", "client ? transfer : fills_in"), (r"int main", """static void fills_in(
+    void *ctx, const struct layout *l, enum method method, unsigned count, unsigned depth, double *latency) {
+    struct side *s = ctx;
+    if (count == 1) usleep(100000), pattern_fill(s->memory.contig, l->bytes, s->memory.seed);
+}
+\\g<0>"""), (DATA[0], DATA[1] + "\n#include <unistd.h>")]),
         "contig-from-blocks": ("itself", "measuring: contig: the message is not there", [
             (r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method == METHOD_COPY")]),
         "line-by-one-recv": ("itself", "lines that come in pieces: the (server|client) ends with status=", [

@@ -63,7 +63,7 @@ class Midway:
         self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, {}
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
         self.methods, self.ended, self.sent, self.places = methods, False, [], []  # sent: packets, when each move begins
-        self.single = []  # packets that a message takes
+        self.single, self.at = [], 0  # packets that a message takes; a byte that is changed
         self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
 
@@ -76,10 +76,10 @@ class Midway:
         """Where a side has the message."""
         return list(Memory(pair.sides[role].members()).find(self.shape(role, method), self.message))
 
-    def flip(self, at):
-        """A bit of the message, where its source is."""
-        shape = self.shape(self.source)
-        for pid, base in self.places:
+    def flip(self, at, role=None, places=None):
+        """A bit of the message, where its source is, or another side has it."""
+        shape = self.shape(role or self.source)
+        for pid, base in places or self.places:
             poke(pid, base + at // shape.block_size * shape.stride + at % shape.block_size, 1)
 
     def on(self, step, pair):
@@ -101,11 +101,18 @@ class Midway:
         if step == "verify":
             method, took = METHODS[len(self.sent) - 1], counter("sent_pkts") - self.sent[-1]
             self.single.append(took)
-            if took < packets or not self.holds(pair, OTHER[self.source], method):
+            held = self.holds(pair, OTHER[self.source], method)
+            if took < packets or not held:
                 raise Wrong(f"{method}: the message is not there where it is verified")
             if method in ("copy", "contig") and took > 1.25 * packets + 8:
                 raise Wrong(f"{method}: {took} packets for a message of 64 KiB in one piece; {packets} are enough")
-            self.flip(0)  # back
+            self.flip(self.at)  # back
+            if self.places and len(self.sent) == 1:  # it must look right to the program
+                self.message[self.at] ^= 1
+                self.flip(self.at, OTHER[self.source], held)
+                if not self.holds(pair, OTHER[self.source]):  # two processes share it
+                    self.flip(self.at, OTHER[self.source], held[:1])
+            self.places = []
         if step != "go":
             return None
         for lent in self.lent.values():
@@ -117,10 +124,17 @@ class Midway:
         for role, side in pair.sides.items() if len(self.sent) in (0, len(METHODS)) else ():
             self.threads[role] += side.members("threads")
         self.sent.append(counter("sent_pkts"))
+        if len(self.sent) == 1:  # what arrives is what was sent
+            self.places, self.at = self.holds(pair, self.source), self.random.randrange(len(self.message))
+            self.flip(self.at)
+            self.message[self.at] ^= 1
+            if not self.holds(pair, self.source):
+                self.message[self.at] ^= 1
+                self.places = []
         if len(self.sent) == len(METHODS) and self.source not in self.contiguous:  # contig takes nothing from the blocks
             self.places = self.holds(pair, self.source)
             self.blocks += [base for _, base in self.places]
-            self.flip(0)
+            self.flip(self.at)
         move = len(self.sent) - 1 - len(METHODS)  # one at a time and many, by sgl; the same by copy, and by each
         if move in (1, 2, 3, 4) and (not self.holds(pair, OTHER[self.source]) or len(self.arrived or []) > 2 and not any(
                 self.arrived)) and self.places and self.holds(pair, self.source):
