@@ -168,8 +168,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "waits-for-room-for-ever": ("careful", "measuring: its peer stops, or dies: the client", [
             (r"wait_until_done\(s, s->done \+ 1\);", """struct ibv_wc wc;
             if (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS) s->done = wc.wr_id;""")]),
-        "same-psn": ("sgl careful", "client's queue pairs begin at the same PSN, 0x001267, in each of", [
-            (r"random_psn\(\)", "4711")]),
         "never-sends-again": ("careful", r"never sends a lost packet again, or too late \(timeout 0\)", [
             (r"(qp_to_rts\(side.qp, mine.psn, 0,)[^;]*;", r"\1 0);")]),
         "too-many-rights": ("careful", "with rights that nobody needs", [

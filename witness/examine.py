@@ -405,7 +405,7 @@ class Examiner(Careful, Spoiler):
         name = entry["name"]
         self.user += 1
         self.careless, self.tried, self.program, self.base, self.region, self.built_again = [], [], None, 0, None, None
-        self.passed, self.pooled, self.psns, points, why, figures, prints = False, False, {role: [] for role in OTHER}, {}, {}, {}, False
+        self.passed, self.pooled, points, why, figures, prints = False, False, {}, {}, {}, False
         shutil.rmtree(MINE, ignore_errors=True)
         shutil.copytree(f"{WORK}/hand-ins/{number}", MINE, symlinks=True)
         print("\n#### " + re.sub("[^ -~]", "?", name), flush=True)

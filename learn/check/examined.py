@@ -24,7 +24,7 @@ class Examined(examine.Examiner):
         for name, path in (("program", job["program"]), (".sanitized", job["sanitized"])):
             if path:
                 shutil.copy(path, f"{examine.MINE}/{name}")
-        self.careless, self.tried, self.program, self.base, self.region, self.psns = [], [], None, 0, None, {"server": [], "client": []}
+        self.careless, self.tried, self.program, self.base, self.region = [], [], None, 0, None
         self.passed, self.pooled, self.whole, self.built_again, self.job = False, False, False, None, job
 
     def part_builds(self):
