@@ -13,7 +13,7 @@ int measuring_ack_timeout(const struct ibv_device_attr *device, const struct opt
     return code;
 }
 
-#ifndef ROUND_BYTES /* in a round for bandwidth: long beside the clock's step; fewer to grade */
+#ifndef ROUND_BYTES /* in a round for bandwidth: long beside the clock's step; less to grade */
 #define ROUND_BYTES ((size_t)2 << 20)
 #endif
 
