@@ -416,4 +416,5 @@ class References(unittest.TestCase):
 if __name__ == "__main__":
     if sys.argv[1:] == ["guest"]:
         guest()
-    main()
+    else:
+        main()

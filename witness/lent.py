@@ -9,7 +9,7 @@ import selectors
 import struct
 from contextlib import suppress
 
-from witness import Wrong, read, rings
+from witness import Wrong, number, read, rings
 
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(os.uname().machine)
 # struct perf_event_attr (perf_event_open(2)) up to bp_len, and values for it (linux/perf_event.h, hw_breakpoint.h).
@@ -20,12 +20,7 @@ DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both reque
 # Which queue has the buffers of copy, and what nobody may do with them meanwhile.
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
 INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before
-RECENT = 99  # requests that are done, to look at
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def number(data, at):
-    return int.from_bytes(data[at:at + 4], "little")
 
 
 def requests(pid, queue):
@@ -37,7 +32,7 @@ def requests(pid, queue):
                for size, waiting, held in completions for at in range(waiting))  # completions that are not polled yet
     size, waiting, held = send if queue == "send" else receive
     lent = [held[at:at + size] for at in range((waiting - 1) * size, -1, -size)]
-    done = [held[at:at + size] for at in range(len(held) - size, max(waiting * size, len(held) - RECENT * size) - 1, -size)]
+    done = [held[at:at + size] for at in range(len(held) - size, waiting * size - 1, -size)]
     signaled = [queue == "receive" or number(request, 16) & SIGNALED for request in done]
     for request, has_completion in zip(done, signaled if any(signaled) else [True] * len(done)):
         told -= bool(has_completion)

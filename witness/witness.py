@@ -34,6 +34,7 @@ r:closed uverbs_destroy_ufile_hw
 PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
+HEAD, RECENT = 384, 99  # bytes before a queue's elements; requests that are done, to look at
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
 FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
@@ -275,23 +276,30 @@ def difference(layout, right, held):
 
 
 def rings(pid):
-    """The contents of a process's queues, in the order in which they were made: size of an element, how
-    many are posted and not yet taken, the bytes of all elements, these first."""
-    found = []
+    """A process's queues, in the order in which they were made: size of an element, how many are posted and not yet
+    taken, the bytes of these, and behind them of those that were taken: of RECENT at most, the last one last."""
+    found, out = [], []
+    for line in read(f"/proc/{pid}/maps").splitlines():
+        extent, _, offset, _, _, *name = line.split()
+        if name and name[0].endswith(DEVICE):
+            start, end = (int(x, 16) for x in extent.split("-"))
+            found.append((int(offset, 16), start, end - start))
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in read(f"/proc/{pid}/maps").splitlines():
-            extent, _, offset, _, _, *name = line.split()
-            if name and name[0].endswith(DEVICE):
-                start, end = (int(x, 16) for x in extent.split("-"))
-                found.append((int(offset, 16), os.pread(memory.fileno(), end - start, start)))
-    out = []
-    for _, data in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
-        size = 1 << min(16, struct.unpack_from("I", data)[0])
-        mask = min(len(data) // size, struct.unpack_from("I", data, 4)[0])
-        made, taken = struct.unpack_from("I", data, 128)[0], struct.unpack_from("I", data, 256)[0]
-        first, end = 384 + (taken & mask) * size, 384 + (mask + 1) * size
-        out.append((size, made - taken & mask, data[first:end] + data[384:first]))
+        for _, at, length in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
+            head = os.pread(memory.fileno(), HEAD, at)
+            size, most, made, taken = 1 << min(16, number(head, 0)), number(head, 4), number(head, 128), number(head, 256)
+            most = min(length // size, most)
+            waiting = made - taken & most
+            before = min(RECENT, most + 1 - waiting)
+            first = (taken - before & most) * size
+            held = os.pread(memory.fileno(), min((before + waiting) * size, (most + 1) * size - first), at + HEAD + first)
+            held += os.pread(memory.fileno(), (before + waiting) * size - len(held), at + HEAD)  # round its end
+            out.append((size, waiting, held[before * size:] + held[:before * size]))
     return out
+
+
+def number(data, at):
+    return int.from_bytes(data[at:at + 4], "little")
 
 
 def poke(thread, addr, change):
