@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Whether a program touches a buffer that it has lent to the NIC: from ibv_post_send(3) or ibv_post_recv(3) until
 it has polled the completion. A watchpoint of the processor tells of a touch, the queues tell what is lent."""
-import ctypes
 import fcntl
 import mmap
 import os
@@ -9,7 +8,8 @@ import selectors
 import struct
 from contextlib import suppress
 
-from witness import Wrong, number, read, rings
+from pairing import libc
+from witness import Wrong, maps, number, rings
 
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(os.uname().machine)
 # struct perf_event_attr (perf_event_open(2)) up to bp_len, and values for it (linux/perf_event.h, hw_breakpoint.h).
@@ -20,7 +20,6 @@ DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both reque
 # Which queue has the buffers of copy, and what nobody may do with them meanwhile.
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
 INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 def requests(pid, queue):
@@ -71,9 +70,7 @@ class Lent:
 
     def private(self):
         """Is there no other address by which it can be read?"""
-        extents = (line.split()[:2] for line in read(f"/proc/{self.pid}/maps").splitlines())
-        return any(kind[3] == "p" and int(start, 16) <= self.buffer < int(end, 16)
-                   for (start, _, end), kind in ((extent.partition("-"), kind) for extent, kind in extents))
+        return any(rights[3] == "p" and start <= self.buffer < end for start, end, rights, *_ in maps(self.pid))
 
     def switch(self, which):
         for event, _ in self.events:

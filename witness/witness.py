@@ -194,6 +194,13 @@ def last(pieces, length):
     return messages[-1] if len(shapes) == 1 else pieces
 
 
+def maps(pid):
+    """Its mappings (proc(5)): start, end, rights, offset, inode, name."""
+    for line in read(f"/proc/{pid}/maps").splitlines():
+        extent, rights, offset, _, inode, *name = line.split()
+        yield *(int(x, 16) for x in extent.split("-")), rights, int(offset, 16), inode, "".join(name)
+
+
 def used(pid, start, end):
     """The parts of a mapping to look at: all of a small one; of a large one, what has been used (proc(5), pagemap)."""
     if not 8 << 20 < end - start <= 1 << 30:
@@ -212,11 +219,9 @@ class Memory:
         self.pieces, room = [], self.MOST
         for pid in pids:
             with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-                for line in read(f"/proc/{pid}/maps").splitlines():
-                    extent, rights, _, _, inode, *name = line.split()
-                    start, end = (int(x, 16) for x in extent.split("-"))
+                for start, end, rights, _, inode, name in maps(pid):
                     data = rights[0] == "r" and (rights[1] == "w" or rights[3] == "s" or inode == "0")
-                    for a, b in used(pid, start, end) if data and not (name and name[0].endswith(DEVICE)) else ():
+                    for a, b in used(pid, start, end) if data and not name.endswith(DEVICE) else ():
                         if b - a <= room:
                             room -= b - a
                             with suppress(OSError):
@@ -278,17 +283,12 @@ def difference(layout, right, held):
 def rings(pid):
     """A process's queues, in the order in which they were made: size of an element, how many are posted and not yet
     taken, the bytes of these, and behind them of those that were taken: of RECENT at most, the last one last."""
-    found, out = [], []
-    for line in read(f"/proc/{pid}/maps").splitlines():
-        extent, _, offset, _, _, *name = line.split()
-        if name and name[0].endswith(DEVICE):
-            start, end = (int(x, 16) for x in extent.split("-"))
-            found.append((int(offset, 16), start, end - start))
+    found, out = [(at, start, end - start) for start, end, _, at, _, name in maps(pid) if name.endswith(DEVICE)], []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for _, at, length in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
             head = os.pread(memory.fileno(), HEAD, at)
-            size, most, made, taken = 1 << min(16, number(head, 0)), number(head, 4), number(head, 128), number(head, 256)
-            most = min(length // size, most)
+            size, made, taken = 1 << min(16, number(head, 0)), number(head, 128), number(head, 256)
+            most = min(length // size, number(head, 4))
             waiting = made - taken & most
             before = min(RECENT, most + 1 - waiting)
             first = (taken - before & most) * size
