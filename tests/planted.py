@@ -42,6 +42,8 @@ BOTH = {  # 05 and 06
     "completions-not-polled": ("careful", "goes on before it has polled", [
         (r"(s->wr\[i\])(\.next = &s->wr)", r"\1.send_flags = IBV_SEND_SIGNALED, \1.wr_id = s->posted + piece, \1\2")]),
     "moves-one-message": ("itself", "measuring: sgl: [0-9]* packets were sent for 40 messages", [(r"i < count", "i < 1")]),
+    "leaves-out-the-rest": ("itself", "measuring: sgl: [0-9]* packets were sent for 40 messages", [
+        (r"i < count", "i < count - (count > depth ? count % depth : 0)")]),
     "one-at-a-time": ("itself", "measuring: it does not go on to the end\\n     the (client|server) says", [
         (r"(uint64_t last_of\[MAX_DEPTH\] = \{0\};[^\n]*\n)", r'\1    if (depth > 1) die(0, "one at a time");\n')]),
     "device-left": ("careful", "without giving back the device", [(r"check\(ibv_close_device\(ctx\), [^;]*;", "")]),
@@ -108,7 +110,11 @@ PLANTED = {
             (PER_WR, "method == METHOD_EACH && !many ? 1 : s->max_sge"), (r"(?=static void post_message)", "static bool many;\n"),
             (r"slot = i % depth;", r"\g<0> many = depth > 1;")]),
         "packs-before-it-polls": ("itself", "copy: the client touches a buffer that it has posted", [
-            (r"wait_until_done\(s, last_of\[slot\]\);", r"if (depth > 1) layout_pack(l, s->memory.blocks, s->memory.contig + slot * l->bytes); \g<0>")]),
+            (r"wait_until_done\(s, last_of\[slot\]\);", r"""struct layout half = *l;
+            half.block_num /= 2;
+            if (depth > 1) layout_pack(&half, s->memory.blocks + half.block_num * half.stride,
+                                       s->memory.contig + slot * l->bytes + half.block_num * half.block_size);
+            \g<0>""")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [

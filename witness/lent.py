@@ -7,6 +7,7 @@ import os
 import selectors
 import struct
 from contextlib import suppress
+from itertools import product
 
 from pairing import libc
 from witness import Wrong, maps, number, rings
@@ -19,7 +20,7 @@ SIGNALED, INLINE, RECV = 2, 8, 128  # enum ibv_send_flags, enum ibv_wc_opcode
 DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both requests, its list (rdma/rdma_user_rxe.h)
 # Which queue has the buffers of copy, and what nobody may do with them meanwhile.
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
-INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before
+INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before, and so on
 
 
 def requests(pid, queue):
@@ -45,8 +46,9 @@ def requests(pid, queue):
 
 class Lent:
     """For Pair: a buffer by which one side moves messages, watched."""
-    def __init__(self, pair, side, role, message):
-        """side: lab and role. Nothing is watched if there is no such buffer yet."""
+    def __init__(self, pair, side, role, message, random):
+        """side: lab and role. A byte in each half is watched, or nothing if there is no such buffer yet."""
+        self.places = [random.randrange(INSIDE, half := len(message) // 2), random.randrange(half, len(message) - INSIDE)]
         self.ready, self.role, self.events, (self.queue, kind) = pair.ready, role, [], BUFFERS[side]
         for self.pid in (members := pair.sides[role].members()):
             with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
@@ -59,8 +61,8 @@ class Lent:
                         return
 
     def watch(self, kind):
-        attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, self.buffer + INSIDE, 1)
-        for thread in (threads := os.listdir(f"/proc/{self.pid}/task")):
+        for thread, at in product(threads := os.listdir(f"/proc/{self.pid}/task"), self.places):
+            attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, self.buffer + at, 1)
             event = libc.syscall(PERF_EVENT_OPEN, attributes, int(thread), -1, -1, CLOEXEC)
             if event >= 0:
                 ring = mmap.mmap(event, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ)  # or it wakes nobody

@@ -96,7 +96,7 @@ class Midway:
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
             if role in self.lent:
                 self.lent[role].switch(ENABLE)  # again
-            elif (lent := Lent(pair, side, role, self.message)).events:
+            elif (lent := Lent(pair, side, role, self.message, self.random)).events:
                 self.lent[role] = lent
         if step == "verify":
             method, took = METHODS[len(self.sent) - 1], counter("sent_pkts") - self.sent[-1]
