@@ -115,6 +115,10 @@ PLANTED = {
             if (depth > 1) layout_pack(&half, s->memory.blocks + half.block_num * half.stride,
                                        s->memory.contig + slot * l->bytes + half.block_num * half.block_size);
             \g<0>""")]),
+        "short-dense-blocks-as-list": ("each", "each: [0-9]* messages on the wire", [
+            (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
+        "sixteen-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
+            (r"slot \* l->bytes", "slot % 16 * l->bytes")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [

@@ -262,7 +262,8 @@ class Examiner(Careful, Spoiler):
         self.move(["client"], "each", Layout(8, self.random.randint(self.many, self.many + 400), 9), slow=True)
         if self.whole:
             self.move(["client"], "each", COUNTLESS, watched=False)
-        self.move(self.movers, "each", DENSE)
+        for size in (DENSE.block_size, self.random.randint(2, 64)):
+            self.move(self.movers, "each", DENSE._replace(block_size=size, stride=size))
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
         self.move(["server"], "each", Layout(8, 2500 if self.whole else 1050, 11))
 
@@ -276,7 +277,7 @@ class Examiner(Careful, Spoiler):
     def measures(self):
         """By sgl, copy and each: eight messages one after another, 32 with more under way (blocks/measure.h)."""
         layout = Layout(size := self.random.randint(300, 1500), (64 << 10) // size, 2 * size)
-        self.tried = [*MEASURING, f"--block-size={size}", f"--depth={self.random.randint(9, 15)}"]  # 32 is no multiple
+        self.tried = [*MEASURING, f"--block-size={size}", f"--depth={self.random.randint(17, 19)}"]  # more than usual, and 32 is no multiple
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         late = subprocess.run(["grep", "-rqI", "_start_poll", MINE], check=False).returncode == 0  # ibv_end_poll says what is polled
         midway = Midway(3 if self.whole else 2, "" if late else self.lab, OTHER[self.receiver], layout, contiguous,

@@ -149,7 +149,7 @@ class Midway:
         pair.nap = 0.5
         if 0 <= move < 4:
             self.places, self.arrived, pair.nap = self.holds(pair, self.source), None, 0.0003
-            # 16 may be under way with what was there before; of 07, as many more may wait to be unpacked.
+            # 19 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
         self.ended = move == 2 * self.methods
         return "cut" if self.ended else None
