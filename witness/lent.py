@@ -20,7 +20,7 @@ SIGNALED, INLINE, RECV = 2, 8, 128  # enum ibv_send_flags, enum ibv_wc_opcode
 DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both requests, its list (rdma/rdma_user_rxe.h)
 # Which queue has the buffers of copy, and what nobody may do with them meanwhile.
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
-INSIDE = 160  # bytes; a buffer's first ones may be read with the last ones of the buffer before, and so on
+INSIDE = 160  # bytes; the ends of a buffer may be read with its neighbours'
 
 
 def requests(pid, queue):

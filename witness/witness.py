@@ -34,7 +34,7 @@ r:closed uverbs_destroy_ufile_hw
 PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
-HEAD, RECENT = 384, 99  # bytes before a queue's elements; requests that are done, to look at
+HEAD = 384  # bytes before a queue's elements
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
 FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
@@ -280,9 +280,9 @@ def difference(layout, right, held):
     return f"{where} is 0x{held[i]:02x}, not 0x{right[i]:02x}"
 
 
-def rings(pid):
+def rings(pid, recent=99):
     """A process's queues, in the order in which they were made: size of an element, how many are posted and not yet
-    taken, the bytes of these, and behind them of those that were taken: of RECENT at most, the last one last."""
+    taken, the bytes of these, and behind them of those that were taken: recent at most, the last one last."""
     found, out = [(at, start, end - start) for start, end, _, at, _, name in maps(pid) if name.endswith(DEVICE)], []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for _, at, length in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
@@ -290,7 +290,7 @@ def rings(pid):
             size, made, taken = 1 << min(16, number(head, 0)), number(head, 128), number(head, 256)
             most = min(length // size, number(head, 4))
             waiting = made - taken & most
-            before = min(RECENT, most + 1 - waiting)
+            before = min(recent, most + 1 - waiting)
             first = (taken - before & most) * size
             held = os.pread(memory.fileno(), min((before + waiting) * size, (most + 1) * size - first), at + HEAD + first)
             held += os.pread(memory.fileno(), (before + waiting) * size - len(held), at + HEAD)  # round its end

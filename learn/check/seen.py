@@ -152,7 +152,7 @@ class Run:
                 pair.said[OTHER[self.harmed]] = b"verdict PASS"
         for role, queues in self.queues.items() if step in ("ready", "done", "verdict") else ():
             with suppress(OSError, struct.error):
-                queues.append((step, witness.rings(pair.sides[role].process.pid)))
+                queues.append((step, witness.rings(pair.sides[role].process.pid, 1 << 16)))
         return self.harm.action(step, self, self.harmed) if self.harm and self.harm.action else None
 
     def pid(self, role):
