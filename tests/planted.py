@@ -119,6 +119,8 @@ PLANTED = {
             (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
         "sixteen-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"slot \* l->bytes", "slot % 16 * l->bytes")]),
+        "packs-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", [
+            (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [
@@ -222,6 +224,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
+        "unpacks-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", [
+            (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "unpacks-what-it-reads-again": ("itself", "copy: the client touches a buffer that it has posted", [
@@ -287,6 +291,14 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"(?=check.ibv_destroy_qp)", "if (work.bench) exit(report_result(pass, l->bytes, digest));")]),
         "acknowledges-late": ("each", "does not acknowledge receives after 256", [
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
+        "packs-one-at-a-time": ("itself", "measuring: sgl: the client's processor touches its blocks", [
+            (r"const struct pieces p = pieces_of\(s, l, method, i % depth\);", """struct pieces p = pieces_of(s, l, method, i % depth);
+        if (latency && method == METHOD_SGL) {
+            p.base = s->memory.contig;
+            p.lkey = s->contig_mr->lkey;
+            p.layout.stride = l->block_size;
+            layout_pack(l, s->memory.blocks, s->memory.contig);
+        }""")]),
         "unpacks-what-it-posts-again": ("itself", "copy: the server touches a buffer that it has posted", [
             (r"(?=send_ack\(s\);)", r"for (unsigned j = 0; j < depth && method == METHOD_COPY; j++) {layout_unpack(l, s->memory.contig + j * l->bytes, s->memory.blocks);}")]),
         "unpacks-one-buffer": ("itself", "measuring: copy: the server (does not unpack a message|touches a buffer)", [

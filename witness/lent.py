@@ -20,7 +20,6 @@ SIGNALED, INLINE, RECV = 2, 8, 128  # enum ibv_send_flags, enum ibv_wc_opcode
 DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both requests, its list (rdma/rdma_user_rxe.h)
 # Which queue has the buffers of copy, and what nobody may do with them meanwhile.
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL)}
-INSIDE = 160  # bytes; the ends of a buffer may be read with its neighbours'
 
 
 def requests(pid, queue):
@@ -44,25 +43,19 @@ def requests(pid, queue):
             for some in (lent, done)]
 
 
-class Lent:
-    """For Pair: a buffer by which one side moves messages, watched."""
-    def __init__(self, pair, side, role, message, random):
-        """side: lab and role. A byte in each half is watched, or nothing if there is no such buffer yet."""
-        self.places = [random.randrange(INSIDE, half := len(message) // 2), random.randrange(half, len(message) - INSIDE)]
-        self.ready, self.role, self.events, (self.queue, kind) = pair.ready, role, [], BUFFERS[side]
-        for self.pid in (members := pair.sides[role].members()):
-            with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-                lent, done = requests(self.pid, self.queue)
-                for self.buffer in lent + done:
-                    held = os.pread(memory.fileno(), 300, self.buffer)
-                    if held[100:200] in message or held[200:] in message:  # a bit may just have changed
-                        self.threads, self.done = self.watch(kind), done.count(self.buffer)
-                        self.to_read = kind == ALL and self.buffer in lent and len(members) == 1 and self.private()
-                        return
+def pages(start, length):
+    """Those that are wholly inside: QEMU tells of touches beside a watched byte, in its page, too."""
+    return range(start + -start % mmap.PAGESIZE, start + length - mmap.PAGESIZE, mmap.PAGESIZE)
 
-    def watch(self, kind):
-        for thread, at in product(threads := os.listdir(f"/proc/{self.pid}/task"), self.places):
-            attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, self.buffer + at, 1)
+
+class Watched:
+    """Bytes in the memory of one side. Pair calls touched."""
+    def __init__(self, pair, role):
+        self.ready, self.role, self.events, self.on = pair.ready, role, [], True
+
+    def watch(self, kind, places):
+        for thread, at in product(threads := os.listdir(f"/proc/{self.pid}/task"), places):
+            attributes = ATTRIBUTES.pack(BREAKPOINT, ATTRIBUTES.size, 0, 1, 0, 0, 0, 1, kind, at, 1)
             event = libc.syscall(PERF_EVENT_OPEN, attributes, int(thread), -1, -1, CLOEXEC)
             if event >= 0:
                 ring = mmap.mmap(event, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ)  # or it wakes nobody
@@ -70,23 +63,13 @@ class Lent:
                 self.ready.register(event, selectors.EVENT_READ, self)
         return threads
 
-    def private(self):
-        """Is there no other address by which it can be read?"""
-        return any(rights[3] == "p" and start <= self.buffer < end for start, end, rights, *_ in maps(self.pid))
-
-    def switch(self, which):
-        for event, _ in self.events:
-            fcntl.ioctl(event, which)
-
-    def touched(self):
-        """Whoever did it waits: this process goes before all others."""
-        self.switch(DISABLE)  # an emulated processor may go on telling of it at each instruction
-        with suppress(OSError, ValueError):
-            if self.buffer in requests(self.pid, self.queue)[0]:
-                raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
+    def switch(self, on):
+        for event, _ in self.events if on != self.on else ():
+            fcntl.ioctl(event, ENABLE if on else DISABLE)
+        self.on = on
 
     def end(self):
-        """If a message has come into it since, it must have been read there."""
+        """Returns how often it was touched."""
         times = 0
         for event, ring in self.events:
             times += number(event.read(8), 0)
@@ -94,6 +77,56 @@ class Lent:
             ring.close()
             event.close()
         self.events = []
+        return times
+
+
+class Idle(Watched):
+    """The blocks of one side, while the NIC gathers from them or scatters into them: no processor has to."""
+    def __init__(self, pair, role, pid, base, length, kind, random, moving):
+        """moving: if messages are under way, tells by which method."""
+        super().__init__(pair, role)
+        self.pid, self.moving = pid, moving
+        self.watch(kind, [random.choice(pages(base, length)) + random.randrange(mmap.PAGESIZE)])
+        self.switch(False)
+
+    def touched(self):
+        self.switch(False)
+        if method := self.moving():
+            raise Wrong(f"{method}: the {self.role}'s processor touches its blocks while messages are measured; the NIC has to")
+
+
+class Lent(Watched):
+    """A buffer by which one side moves messages."""
+    def __init__(self, pair, side, role, message, random):
+        """side: lab and role. A byte in each half is watched, or nothing if there is no such buffer yet."""
+        super().__init__(pair, role)
+        self.queue, kind = BUFFERS[side]
+        for self.pid in (members := pair.sides[role].members()):
+            with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+                lent, done = requests(self.pid, self.queue)
+                for self.buffer in lent + done:
+                    held = os.pread(memory.fileno(), 300, self.buffer)
+                    if held[100:200] in message or held[200:] in message:  # a bit may just have changed
+                        inside = pages(self.buffer, len(message))
+                        places = [random.choice(half) + random.randrange(mmap.PAGESIZE) for half in (inside[:7], inside[-6:])]
+                        self.threads, self.done = self.watch(kind, places), done.count(self.buffer)
+                        self.to_read = kind == ALL and self.buffer in lent and len(members) == 1 and self.private()
+                        return
+
+    def private(self):
+        """Is there no other address by which it can be read?"""
+        return any(rights[3] == "p" and start <= self.buffer < end for start, end, rights, *_ in maps(self.pid))
+
+    def touched(self):
+        """Whoever did it waits: this process goes before all others."""
+        self.switch(False)  # an emulated processor may go on telling of it at each instruction
+        with suppress(OSError, ValueError):
+            if self.buffer in requests(self.pid, self.queue)[0]:
+                raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
+
+    def end(self):
+        """If a message has come into it since, it must have been read there."""
+        times = super().end()
         with suppress(OSError, ValueError):
             if self.to_read and not times and self.threads == os.listdir(f"/proc/{self.pid}/task") and \
                     requests(self.pid, self.queue)[1].count(self.buffer) > self.done:

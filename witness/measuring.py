@@ -5,9 +5,9 @@ import os
 import re
 import time
 
-from lent import BUFFERS, ENABLE, Lent
+from lent import ALL, BUFFERS, STORES, Idle, Lent
 from pairing import OTHER
-from witness import Memory, Wrong, counter, poke
+from witness import Memory, Wrong, counter, poke, span
 
 MEASURING = ["--bench", "--iters=1", "--sizes=64K", "--block-num=1", "--seed=7"]  # eight messages, 32 with more under way
 METHODS = ("sgl", "copy", "each", "auto", "contig")
@@ -55,8 +55,8 @@ class Stopwatch:
 
 class Midway:
     """For Pair: by all methods a message is moved and verified. By sgl and copy, while messages are measured, one at a
-    time and many, a bit of the source changes. That has to arrive with the next ones. By each they are counted. Then it
-    ends the pair."""
+    time and many, a bit of the source changes. That has to arrive with the next ones. By each they are counted. By sgl and
+    each no processor may touch the blocks. Then it ends the pair."""
     def __init__(self, methods, lab, source, layout, contiguous, message, random):
         """methods: so many are measured; lab: whose buffers are watched; source: the side that the message comes from;
         contiguous: those that have it in one piece."""
@@ -66,6 +66,7 @@ class Midway:
         self.single, self.at = [], 0  # packets that a message takes; a byte that is changed
         self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
+        self.bases, self.idle = {}, []  # by role: process and address of its blocks
 
     def shape(self, role, method="sgl"):
         if role in self.contiguous or method == "contig":
@@ -82,9 +83,20 @@ class Midway:
         for pid, base in places or self.places:
             poke(pid, base + at // shape.block_size * shape.stride + at % shape.block_size, 1)
 
+    def gone(self, pair):
+        """So many messages have gone since the last barrier, or more."""
+        return (counter("sent_pkts") - self.sent[-1]) * MTU // len(self.message) if pair.nap < 0.5 else 0
+
+    def moving(self, pair, most):
+        """By which method, if two messages have gone, and fewer than most (of many: than 24 more)."""
+        move = len(self.sent) - 1 - len(METHODS)
+        return METHODS[move // 2] if 2 <= self.gone(pair) < most + move % 2 * 24 else ""
+
     def on(self, step, pair):
         packets = -(-len(self.message) // MTU)
-        gone = (counter("sent_pkts") - self.sent[-1]) // packets if step == "meanwhile" and pair.nap < 0.5 else 0  # messages
+        gone = self.gone(pair) if step == "meanwhile" else 0
+        for idle in self.idle if step == "meanwhile" else ():
+            idle.switch(bool(self.moving(pair, 6)))
         if gone >= 3 and self.arrived is None:
             self.arrived, at = [], self.random.randrange(len(self.message))
             self.message[at] ^= 1
@@ -95,7 +107,7 @@ class Midway:
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
             if role in self.lent:
-                self.lent[role].switch(ENABLE)  # again
+                self.lent[role].switch(True)  # again
             elif (lent := Lent(pair, side, role, self.message, self.random)).events:
                 self.lent[role] = lent
         if step == "verify":
@@ -106,6 +118,8 @@ class Midway:
                 raise Wrong(f"{method}: the message is not there where it is verified")
             if method in ("copy", "contig") and took > 1.25 * packets + 8:
                 raise Wrong(f"{method}: {took} packets for a message of 64 KiB in one piece; {packets} are enough")
+            if method == "sgl":
+                self.bases = {role: self.holds(pair, role) for role in OTHER if role not in self.contiguous}
             self.flip(self.at)  # back
             if self.places and len(self.sent) == 1:  # it must look right to the program
                 self.message[self.at] ^= 1
@@ -115,9 +129,9 @@ class Midway:
             self.places = []
         if step != "go":
             return None
-        for lent in self.lent.values():
-            lent.end()
-        self.lent = {}
+        for watched in [*self.lent.values(), *self.idle]:
+            watched.end()
+        self.lent, self.idle = {}, []
         for role in self.contiguous if not self.sent else ():
             if int(told := re.search(rb" len=(\d+)", pair.first[role])[1]) < len(self.message):
                 raise Wrong(f"the {role}'s line has len={int(told)}; a message has {len(self.message)} bytes")
@@ -147,9 +161,11 @@ class Midway:
         if move in (2, 4, 6) and self.sent[-1] - self.sent[-3] < 40 * packets:
             raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
         pair.nap = 0.5
-        if 0 <= move < 4:
-            self.places, self.arrived, pair.nap = self.holds(pair, self.source), None, 0.0003
+        if 0 <= move < 6:
+            self.places, self.arrived, pair.nap = self.holds(pair, self.source), None if move < 4 else [True], 0.0003
             # 19 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
+            self.idle = [Idle(pair, role, *held[0], span(self.layout), ALL if role == self.source else STORES, self.random,
+                              lambda: self.moving(pair, 7)) for role, held in self.bases.items() if held and move not in (2, 3)]
         self.ended = move == 2 * self.methods
         return "cut" if self.ended else None
