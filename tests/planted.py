@@ -106,6 +106,10 @@ PLANTED = {
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
             (r"slot = i % depth;", r"\g<0> packs = i < depth;")]),
+        "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", [
+            (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
+            (r"(?=static void post_message)", "static bool packs;\n"),
+            (r"slot = i % depth;", r"\g<0> packs = depth == 1 || i < depth;")]),
         "lists-when-many": ("itself", "measuring: each: [0-9]* packets were sent for 40", [
             (PER_WR, "method == METHOD_EACH && !many ? 1 : s->max_sge"), (r"(?=static void post_message)", "static bool many;\n"),
             (r"slot = i % depth;", r"\g<0> many = depth > 1;")]),

@@ -23,14 +23,15 @@ BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": 
 
 
 def requests(pid, queue):
-    """Addresses in one queue of a process with one queue pair, the last one first: of what is lent, of what was."""
+    """Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
+    (it is not known to be done), and of all that is done."""
     *completions, send, receive = rings(pid)
     if len(completions) > 2 or queue == "send" and receive[1]:  # more queue pairs; a message may tell what is done
-        return [], []
+        return [], [], []
     told = sum(queue == ("receive" if number(held, at * size + 12) >= RECV else "send")
                for size, waiting, held in completions for at in range(waiting))  # completions that are not polled yet
     size, waiting, held = send if queue == "send" else receive
-    lent = [held[at:at + size] for at in range((waiting - 1) * size, -1, -size)]
+    waits, lent = [held[at:at + size] for at in range((waiting - 1) * size, -1, -size)], []
     done = [held[at:at + size] for at in range(len(held) - size, waiting * size - 1, -size)]
     signaled = [queue == "receive" or number(request, 16) & SIGNALED for request in done]
     for request, has_completion in zip(done, signaled if any(signaled) else [True] * len(done)):
@@ -40,7 +41,7 @@ def requests(pid, queue):
         lent.append(request)  # so are those without one, up to the next that has one
     return [[struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
              if number(request, DMA[queue] + 12) == 1 and not (queue == "send" and number(request, 16) & INLINE)]
-            for some in (lent, done)]
+            for some in (waits, lent, done)]
 
 
 def pages(start, length):
@@ -103,31 +104,34 @@ class Lent(Watched):
         self.queue, kind = BUFFERS[side]
         for self.pid in (members := pair.sides[role].members()):
             with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-                lent, done = requests(self.pid, self.queue)
-                for self.buffer in lent + done:
+                waits, lent, done = requests(self.pid, self.queue)
+                for self.buffer in waits + lent + done:
                     held = os.pread(memory.fileno(), 300, self.buffer)
                     if held[100:200] in message or held[200:] in message:  # a bit may just have changed
                         inside = pages(self.buffer, len(message))
                         places = [random.choice(half) + random.randrange(mmap.PAGESIZE) for half in (inside[:7], inside[-6:])]
-                        self.threads, self.done = self.watch(kind, places), done.count(self.buffer)
-                        self.to_read = kind == ALL and self.buffer in lent and len(members) == 1 and self.private()
+                        self.threads, self.kind = self.watch(kind, places), kind
+                        self.posted = (done + waits * (kind == STORES)).count(self.buffer)
+                        self.used = self.buffer in waits + lent and len(members) == 1 and self.private()
                         return
 
     def private(self):
-        """Is there no other address by which it can be read?"""
+        """Is there no other address by which it can be touched?"""
         return any(rights[3] == "p" and start <= self.buffer < end for start, end, rights, *_ in maps(self.pid))
 
     def touched(self):
         """Whoever did it waits: this process goes before all others."""
         self.switch(False)  # an emulated processor may go on telling of it at each instruction
         with suppress(OSError, ValueError):
-            if self.buffer in requests(self.pid, self.queue)[0]:
+            waits, lent, _ = requests(self.pid, self.queue)
+            if self.buffer in waits + lent:
                 raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
 
     def end(self):
-        """If a message has come into it since, it must have been read there."""
+        """If a message has come into it since, it must have been read there; or packed there, if it was posted again."""
         times = super().end()
         with suppress(OSError, ValueError):
-            if self.to_read and not times and self.threads == os.listdir(f"/proc/{self.pid}/task") and \
-                    requests(self.pid, self.queue)[1].count(self.buffer) > self.done:
-                raise Wrong(f"copy: the {self.role} does not unpack a message from where it came in")
+            if self.used and not times and self.threads == os.listdir(f"/proc/{self.pid}/task") and \
+                    requests(self.pid, self.queue)[2].count(self.buffer) > self.posted:
+                raise Wrong(f"copy: the {self.role} " + ("does not unpack a message from where it came in" if self.kind == ALL
+                            else "sends a buffer again into which it has not packed again"))
