@@ -36,6 +36,7 @@ AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
+INLINE = 512  # bytes, at most, in a request of rxe
 
 
 class Examiner(Careful, Spoiler):
@@ -272,15 +273,17 @@ class Examiner(Careful, Spoiler):
             self.move(["server", "client"], method, self.draw()._replace(block_num=self.random.randint(1, 4) * 32 + 1))
         self.pieces = True
         self.when("lines that come in pieces", self.move, ["server", "client"], "sgl", Layout(self.random.randint(2, 200), 100, 300))
-        self.when("measuring", self.measures)
+        self.when("measuring", self.measures, self.random.randint(INLINE + 1, 1500), 3 if self.whole else 2)
+        if self.whole:
+            self.when("measuring", self.measures, self.random.randint(24, 256), 1)
 
-    def measures(self):
-        """By sgl, copy and each: eight messages one after another, 32 with more under way (blocks/measure.h)."""
-        layout = Layout(size := self.random.randint(300, 1500), (64 << 10) // size, 2 * size)
+    def measures(self, size, methods):
+        """By so many of sgl, copy and each: eight messages one after another, 32 with more under way (blocks/measure.h)."""
+        layout = Layout(size, (64 << 10) // size, 2 * size)
         self.tried = [*MEASURING, f"--block-size={size}", f"--depth={self.random.randint(17, 19)}"]  # more than usual, and 32 is no multiple
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         late = subprocess.run(["grep", "-rqI", "_start_poll", MINE], check=False).returncode == 0  # ibv_end_poll says what is polled
-        midway = Midway(3 if self.whole else 2, "" if late else self.lab, OTHER[self.receiver], layout, contiguous,
+        midway = Midway(methods, "" if late else self.lab, OTHER[self.receiver], layout, contiguous,
                         self.pattern(size * layout.block_num, 7), self.random)
 
         def on(step, pair):
