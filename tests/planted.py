@@ -106,6 +106,14 @@ PLANTED = {
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
             (r"slot = i % depth;", r"\g<0> packs = i < depth;")]),
+        "packs-the-first-alone": ("copy", "a byte in the staging buffer was changed", [
+            (r"if \(method == METHOD_COPY\)\s+layout_pack.*?;", """static struct ibv_mr *own;
+    if (method == METHOD_COPY && !own) {
+        own = ibv_reg_mr(s->qp->pd, malloc(l->bytes), l->bytes, 0);
+        layout_pack(l, s->memory.blocks, own->addr);
+    }
+    if (own) staging = own->addr;"""),
+            (r"s->contig_mr->lkey, 1", "own ? own->lkey : s->contig_mr->lkey, 1")]),
         "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
@@ -232,6 +240,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
+        "leaves-the-last-ones": ("itself", "measuring: copy: what changes in the memory", [
+            (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || count == 1 || i - depth + 4 < count)) layout_unpack")]),
         "unpacks-what-it-reads-again": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"last_of\[i % depth\] = s->posted;", r"\g<0> if (i >= depth && method == METHOD_COPY) layout_unpack(l, staging, s->memory.blocks);")]),
         "poisons-once": ("verifies", "the message before is still in the blocks", [

@@ -7,7 +7,7 @@ import signal
 import time
 
 from measuring import MEASURING, METHODS
-from pairing import OTHER, fields
+from pairing import OTHER, Pair, fields
 from witness import Layout, Wrong, counter
 
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
@@ -92,12 +92,12 @@ class Careful:
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
             if self.whole and (role == "client" or self.lab == "07"):
-                for size, move in ((self.random.randint(300, 1500), len(METHODS) + 1), (8, METHODS.index("each") + 1)):
+                for size, move in ((self.random.randint(300, 1500), len(METHODS) + 2), (8, METHODS.index("each") + 1)):
                     self.when("measuring: its peer stops, or dies", self.ends_in_time, role, size, move)
 
     def ends_in_time(self, role, size, move):
         """In a transfer of --bench its peer dies; of 07, where its receives are needed, the server stops. move: which
-        one: the first that is measured, or that by each, of blocks so short that a queue is full."""
+        one: the first with many under way, or that by each, of blocks so short that a queue is full."""
         self.tried, self.timeout, sent = [*MEASURING, f"--block-size={size}"], 1, []
 
         def on(step, pair):
@@ -142,15 +142,22 @@ class Careful:
         return ".sanitized" if self.built_again else ""
 
     def sanitized(self):
-        """Built so that errors with memory show, it must have none; nor when it measures, a little, to the end."""
+        """Built so that errors with memory show, it must have none; nor when it measures, a little, to the end. All of it
+        takes longer than it may wait for one thing."""
         if not self.checked():
             return
-        plain, self.program = self.program, self.checked()
-        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
-        self.program = plain
-        self.no_errors(pair)
-        if self.whole:
-            self.when("measuring with --depth=64", self.to_the_end)
+        plain, self.program, self.timeout, Pair.lead = self.program, self.checked(), 3, 0.25 if self.whole else 0
+        layout, messages = (Layout(2001, 50, 2417), 5) if self.whole else (Layout(301, 77, 417), 2)
+        try:
+            pair = self.pair(["server", "client"], "sgl", layout, lambda *_: None, messages)
+            self.no_errors(pair)
+            if self.whole:
+                for side in pair.sides.values():  # its exit status may be that of the sanitizer
+                    if not re.search("status=PASS", "".join(side.said(0))):
+                        raise Wrong("\n".join([f"the {side.role} does not end with status=PASS", *side.said(1)[:1]]))
+                self.when("measuring with --depth=64", self.to_the_end)
+        finally:
+            self.program, Pair.lead = plain, 0
 
     @staticmethod
     def no_errors(pair):

@@ -33,7 +33,7 @@ MAX_SGE, READS, EAGER = 32, 128, {"07": ["chrt", "-f", "1"]}  # rxe's two; what 
 DENSE, COUNTLESS, LONG = Layout(100, 40, 100), Layout(1, 66000, 2), Layout((1 << 20) + 1, 2, (1 << 20) + 9)
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
 AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
-ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
+ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0:detect_leaks=0"}  # or gcc 12 finds fault with a cancelled thread; it looks in /proc, which is the peer's
 RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 INLINE = 512  # bytes, at most, in a request of rxe
@@ -122,7 +122,7 @@ class Examiner(Careful, Spoiler):
         """limits: what each is told that the other has. slow: its peer does nothing for a while. watched: what the NIC
         copies is looked at."""
         before, after, threads = ({role: [] for role in students} for _ in range(3))
-        limits, rings, packets, naks = limits or {}, [], witness.counter("sent_pkts"), witness.counter("send_rnr_err")
+        limits, rings, spoilt, packets, naks = limits or {}, [], [], witness.counter("sent_pkts"), witness.counter("send_rnr_err")
 
         def on(step, pair):
             for name, most in limits.items() if step.endswith("line") else ():
@@ -146,6 +146,8 @@ class Examiner(Careful, Spoiler):
                     subprocess.run(["sh", "-c", f"(sleep .2; kill -CONT {peer.pid}) &"], check=True)
                 if step == "prepared" and len(students) == 2 and pairing.listens(self.user) - {pair.port + 1}:
                     raise Wrong("the server waits for connections on another TCP port, too")
+                if step == "moved" and method == "copy" and role == "client":  # another one follows
+                    spoilt[:] = self.spoil_staging(pair.sides[role], before[role][-1], layout)
                 if step == "done" and any("RESULT " in line for line in pair.sides[role].said(0)):
                     raise Wrong(f"the {role} says RESULT before its peer is done")
 
@@ -184,7 +186,18 @@ class Examiner(Careful, Spoiler):
             self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
             said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
-            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said)])) from None
+            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said), *spoilt])) from None
+
+    def spoil_staging(self, side, memory, layout):
+        """After a message, a byte that the NIC has read; the next message has to be packed again. Returns words, if so."""
+        blocks = [base for _, base in memory.find(layout, self.message)]
+        read = [c for c in self.nic.seen().copies if not c.writes and c.thread in side.members("threads")
+                and not any(c.addr < base + span(layout) and base < c.addr + c.length for base in blocks)]
+        with suppress(OSError, IndexError):
+            copy = self.random.choice(read)
+            witness.poke(copy.thread, copy.addr + self.random.randrange(copy.length), 1)
+            return ["after the first message, a byte in the staging buffer was changed, which packing sets right"]
+        return []
 
     def place_of(self, line, regions):
         """Where the memory lies that a side's line names, as thread and address: the NIC may know
@@ -321,6 +334,7 @@ class Examiner(Careful, Spoiler):
                             *((("a bit that changes late", "late", "a bit"),
                                ("a second message that never came", "late", "stale", 2))
                               if self.lab == "05" else [("a wrong bit in a gap", "gap", "a bit"),
+                               *([("a wrong bit in a gap of some bytes", "gap", "narrow")] if self.whole else []),
                                ("a wrong bit in a gap's last byte, by copy", "gap", "its last", 1, 1, "copy")])):
             self.when(words, self.spoilt, *how)
 

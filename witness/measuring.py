@@ -67,6 +67,7 @@ class Midway:
         self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
         self.bases, self.idle = {}, []  # by role: process and address of its blocks
+        self.last = False  # does a bit change before the last message?
 
     def shape(self, role, method="sgl"):
         if role in self.contiguous or method == "contig":
@@ -83,6 +84,12 @@ class Midway:
         for pid, base in places or self.places:
             poke(pid, base + at // shape.block_size * shape.stride + at % shape.block_size, 1)
 
+    def change(self):
+        """What the source has."""
+        at = self.random.randrange(len(self.message))
+        self.message[at] ^= 1
+        self.flip(at)
+
     def gone(self, pair):
         """So many messages have gone since the last barrier, or more."""
         return (counter("sent_pkts") - self.sent[-1]) * MTU // len(self.message) if pair.nap < 0.5 else 0
@@ -98,11 +105,13 @@ class Midway:
         for idle in self.idle if step == "meanwhile" else ():
             idle.switch(bool(self.moving(pair, 6)))
         if gone >= 3 and self.arrived is None:
-            self.arrived, at = [], self.random.randrange(len(self.message))
-            self.message[at] ^= 1
-            self.flip(at)
+            self.arrived = []
+            self.change()
             if gone >= (7, 31)[len(self.sent) % 2]:  # none may begin after it
                 self.places = []
+        elif self.last and gone in (29, 30) and any(self.arrived) and self.places:  # the last message counts, too
+            self.last = False
+            self.change()
         elif gone in self.when and not any(self.arrived):
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
@@ -163,6 +172,7 @@ class Midway:
         pair.nap = 0.5
         if 0 <= move < 6:
             self.places, self.arrived, pair.nap = self.holds(pair, self.source), None if move < 4 else [True], 0.0003
+            self.last = move in (1, 3) and self.source in self.contiguous  # of 06: what is READ was not packed before
             # 19 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
             self.idle = [Idle(pair, role, *held[0], span(self.layout), ALL if role == self.source else STORES, self.random,

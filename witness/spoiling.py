@@ -25,8 +25,11 @@ class Spoiler:
         if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
             layout = layout._replace(block_size=layout.block_size | 1, block_num=layout.block_num | 1, stride=layout.stride + 1)
         if where == "gap":
-            if method == "sgl":  # much wider than a block
-                layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + 200)
+            if kind == "a bit":  # much wider than a block
+                wide = self.random.randint(6000, 12000) if self.whole else 200
+                layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + wide)
+            elif kind == "narrow":
+                layout = layout._replace(stride=layout.block_size + self.random.randint(1, 7))
             elif self.whole:  # some MiB with the gaps
                 layout = layout._replace(block_num=200, stride=layout.block_size + self.random.randint(6000, 12000))
             self.move([role], method, layout)  # tells where the blocks will lie again
@@ -69,7 +72,8 @@ class Spoiler:
                        for i in range(1 if kind == "two bytes" else block) for at in (one, other)]
         stride, members = layout.stride, sides[role].members()
         if where == "gap":
-            at = rand(min(2 * block, stride - 1), stride) if kind == "a bit" else stride - 1  # one may look at as much as a block
+            least = {"a bit": min(2 * block, stride - 1), "narrow": block}.get(kind, stride - 1)  # one may look at as much as a block
+            at = rand(least, stride)
             if self.region and self.region[0] < len(regions):  # where it registers them now, if not at the same place
                 self.base = regions[self.region[0]].addr + self.region[1]
             base, block, changes = self.base, stride, [(rand(layout.block_num - 1) * stride + at, 1 << rand(8))]
