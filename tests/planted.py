@@ -102,7 +102,7 @@ PLANTED = {
             (VERIFY + "(?=.*memory_right)", r"if (i <= 8) \g<0>"), (VERIFY + "(?!.*memory_right)", r"if (opt.iters <= 8) \g<0>")]),
         "copies-no-mib": ("copy", "copy: the NIC read the blocks themselves\n.*--block-size=1048577", [
             (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->block_size <= 1 << 20)")]),
-        "packs-once": ("itself", "measuring: copy: what changes in the memory", [
+        "packs-once": ("itself", "measuring: copy: (what changes in the memory|the client sends a buffer again)", [
             (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
             (r"(?=static void post_message)", "static bool packs;\n"),
             (r"slot = i % depth;", r"\g<0> packs = i < depth;")]),
@@ -129,8 +129,8 @@ PLANTED = {
             \g<0>""")]),
         "short-dense-blocks-as-list": ("each", "each: [0-9]* messages on the wire", [
             (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
-        "sixteen-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
-            (r"slot \* l->bytes", "slot % 16 * l->bytes")]),
+        "twelve-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
+            (r"slot \* l->bytes", "slot % 12 * l->bytes")]),
         "packs-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [

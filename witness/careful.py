@@ -7,7 +7,7 @@ import signal
 import time
 
 from measuring import MEASURING, METHODS
-from pairing import OTHER, Pair, fields
+from pairing import OTHER, fields
 from witness import Layout, Wrong, counter
 
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
@@ -142,22 +142,15 @@ class Careful:
         return ".sanitized" if self.built_again else ""
 
     def sanitized(self):
-        """Built so that errors with memory show, it must have none; nor when it measures, a little, to the end. All of it
-        takes longer than it may wait for one thing."""
+        """Built so that errors with memory show, it must have none; nor when it measures, a little, to the end."""
         if not self.checked():
             return
-        plain, self.program, self.timeout, Pair.lead = self.program, self.checked(), 3, 0.25 if self.whole else 0
-        layout, messages = (Layout(2001, 50, 2417), 5) if self.whole else (Layout(301, 77, 417), 2)
-        try:
-            pair = self.pair(["server", "client"], "sgl", layout, lambda *_: None, messages)
-            self.no_errors(pair)
-            if self.whole:
-                for side in pair.sides.values():  # its exit status may be that of the sanitizer
-                    if not re.search("status=PASS", "".join(side.said(0))):
-                        raise Wrong("\n".join([f"the {side.role} does not end with status=PASS", *side.said(1)[:1]]))
-                self.when("measuring with --depth=64", self.to_the_end)
-        finally:
-            self.program, Pair.lead = plain, 0
+        plain, self.program = self.program, self.checked()
+        pair = self.pair(["server", "client"], "sgl", Layout(301, 77, 417), lambda *_: None, 2)
+        self.program = plain
+        self.no_errors(pair)
+        if self.whole:
+            self.when("measuring with --depth=64", self.to_the_end)
 
     @staticmethod
     def no_errors(pair):
