@@ -69,6 +69,16 @@ EVERY = {  # of 05; of 06 and 07 each some
     "exit-0": ("verifies", "says status=FAIL, and ends with 0", [
         (r"return (report_result\(pass, l->bytes, digest\));", r"\1; return 0;")]),
 }
+# sgl as copy, with many under way; and copy that packs if it is said so.
+COPIES_MANY = [(r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]
+
+
+def packs_if(condition):
+    return [(r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
+            (r"(?=static void post_message)", "static bool packs;\n"),
+            (r"slot = i % depth;", r"\g<0> packs = " + condition + ";")]
+
+
 PLANTED = {
     "05": {
         **BOTH, **EVERY,
@@ -102,10 +112,7 @@ PLANTED = {
             (VERIFY + "(?=.*memory_right)", r"if (i <= 8) \g<0>"), (VERIFY + "(?!.*memory_right)", r"if (opt.iters <= 8) \g<0>")]),
         "copies-no-mib": ("copy", "copy: the NIC read the blocks themselves\n.*--block-size=1048577", [
             (r"method == METHOD_COPY(?= |\))", "(method == METHOD_COPY && l->block_size <= 1 << 20)")]),
-        "packs-once": ("itself", "measuring: copy: (what changes in the memory|the client sends a buffer again)", [
-            (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
-            (r"(?=static void post_message)", "static bool packs;\n"),
-            (r"slot = i % depth;", r"\g<0> packs = i < depth;")]),
+        "packs-once": ("itself", "measuring: copy: (what changes in the memory|the client sends a buffer again)", packs_if("i < depth")),
         "packs-the-first-alone": ("copy", "a byte in the staging buffer was changed", [
             (r"if \(method == METHOD_COPY\)\s+layout_pack.*?;", """static struct ibv_mr *own;
     if (method == METHOD_COPY && !own) {
@@ -114,10 +121,7 @@ PLANTED = {
     }
     if (own) staging = own->addr;"""),
             (r"s->contig_mr->lkey, 1", "own ? own->lkey : s->contig_mr->lkey, 1")]),
-        "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", [
-            (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && packs)\1"),
-            (r"(?=static void post_message)", "static bool packs;\n"),
-            (r"slot = i % depth;", r"\g<0> packs = depth == 1 || i < depth;")]),
+        "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", packs_if("depth == 1 || i < depth")),
         "lists-when-many": ("itself", "measuring: each: [0-9]* packets were sent for 40", [
             (PER_WR, "method == METHOD_EACH && !many ? 1 : s->max_sge"), (r"(?=static void post_message)", "static bool many;\n"),
             (r"slot = i % depth;", r"\g<0> many = depth > 1;")]),
@@ -131,8 +135,7 @@ PLANTED = {
             (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
         "twelve-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"slot \* l->bytes", "slot % 12 * l->bytes")]),
-        "packs-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", [
-            (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
+        "packs-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", COPIES_MANY),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [
@@ -236,8 +239,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
-        "unpacks-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", [
-            (r"struct side \*s = ctx;", r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;")]),
+        "unpacks-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", COPIES_MANY),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "leaves-the-last-ones": ("itself", "measuring: copy: what changes in the memory", [

@@ -33,7 +33,7 @@ MAX_SGE, READS, EAGER = 32, 128, {"07": ["chrt", "-f", "1"]}  # rxe's two; what 
 DENSE, COUNTLESS, LONG = Layout(100, 40, 100), Layout(1, 66000, 2), Layout((1 << 20) + 1, 2, (1 << 20) + 9)
 # One block more than a list holds, of a byte; full lists; long blocks; and a long message.
 AWKWARD = [Layout(*n) for n in ((1, 33, 3), (6, 4096, 10), (65537, 32, 65557), (100, 40, 100), (5, 1, 5), (301, 1300, 417))]
-ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0:detect_leaks=0"}  # or gcc 12 finds fault with a cancelled thread; it looks in /proc, which is the peer's
+ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0"}  # or gcc 12 finds fault with a thread that was cancelled
 RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 FLAGS = "-std=c11 -Wall -Wextra -Wshadow -Wconversion -O2 -g"  # sample.mk's
 INLINE = 512  # bytes, at most, in a request of rxe

@@ -50,8 +50,12 @@ def locked_up(role, user, home):
     write("/proc/self/oom_score_adj", "1000")
     try:
         peer = members(OTHER[role])[0]
-        libc.setns(os.open(f"/proc/{peer}/ns/ipc", os.O_RDONLY), 0)
-        os.chroot(f"/proc/{peer}/root")
+        spaces = [os.open(f"/proc/{peer}/ns/{kind}", os.O_RDONLY) for kind in ("ipc", "mnt")]
+        root = os.open(f"/proc/{peer}/root", os.O_PATH)
+        if any(libc.setns(space, 0) for space in spaces):  # they are there as long as one of the two is
+            raise OSError(ctypes.get_errno(), "setns")
+        os.fchdir(root)
+        os.chroot(".")
     except (OSError, LookupError):
         if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC):
             raise OSError(ctypes.get_errno(), "unshare") from None
