@@ -135,7 +135,7 @@ PLANTED = {
             (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
         "twelve-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"slot \* l->bytes", "slot % 12 * l->bytes")]),
-        "packs-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", COPIES_MANY),
+        "packs-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [
@@ -239,7 +239,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
-        "unpacks-when-many": ("itself", "measuring: sgl: the client's processor touches its blocks", COPIES_MANY),
+        "unpacks-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "leaves-the-last-ones": ("itself", "measuring: copy: what changes in the memory", [

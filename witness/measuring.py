@@ -167,8 +167,8 @@ class Midway:
         if move in (2, 4, 6):  # as many for each as for one alone; of 07, answers may be put together
             packets = max(packets, min(self.single[move // 2 - 1], (self.sent[-2] - self.sent[-3]) / 8)
                           * (0.99 if self.contiguous else 0.95))
-        if move in (2, 4, 6) and self.sent[-1] - self.sent[-3] < 40 * packets:
-            raise Wrong(f"{METHODS[move // 2 - 1]}: {self.sent[-1] - self.sent[-3]} packets were sent for 40 messages of 64 KiB")
+        if move in (2, 4, 6) and (sent := self.sent[-1] - self.sent[-3]) < 40 * packets:
+            raise Wrong(f"{METHODS[move // 2 - 1]}: {sent} packets were sent for 40 messages of 64 KiB; they take {int(40 * packets)}")
         pair.nap = 0.5
         if 0 <= move < 6:
             self.places, self.arrived, pair.nap = self.holds(pair, self.source), None if move < 4 else [True], 0.0003
