@@ -2,7 +2,9 @@
 """Finds what students handed in, in whatever shape a learning platform delivers it: a folder or an
 archive for each student, nested, or one flat folder with names in front. Archives come from strangers:
 only short regular files are taken out, into a place of their own."""
+import email.policy
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -15,13 +17,14 @@ from pathlib import PurePosixPath
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES = 500, 8 << 20  # of one submission
-ARCHIVE = re.compile(r"(?i)\.(zip|tar|tgz|tar\.(gz|xz|bz2))$")
-SOURCE = re.compile(r"(?i)\.[ch]$|^(GNU)?makefile$|\.mk$")
+ARCHIVE = re.compile(r"(?i)\.(zip|eml|tar|tgz|tar\.(gz|xz|bz2))$")  # a saved mail, too
+SOURCE = re.compile(r"(?i)\.[ch](\.txt)?$|^(GNU)?makefile(\.txt)?$|\.mk$")  # Windows may have added .txt
+UNREAD = re.compile(r"(?i)\.(docx?|odt|rtf|ipynb|pdf|pages|rar|7z)$")
 # What stands in front of a file's own name, by platform, then a hand-in's text, then a word: Canvas
 # (name_user_file_), Moodle, Blackboard.
 PLATFORM = [re.compile(pattern) for pattern in (
-    r"(.+?_(?:LATE_)?\d+)_\d+_(.+)$", r"(.+?_\d+)_assignsubmission_[a-z]+_(.*)$",
-    r"(.+?)_attempt_\d{4}-[\d-]+(?:_|(?=\.txt$))(.+)$")]
+    r"(.+?_(?:LATE_)?\d+)_\d+_(.+)$", r"(.+?_\d+)_assignsubmission_[a-z]+_?(.*)$",
+    r"(.+?)_[^\W\d_]+_\d{4}-[\d-]+(?:_|(?=\.txt$))(.+)$")]
 FLAT = PLATFORM + [re.compile(pattern) for pattern in (
     r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$")]
 SUITE = {"common", "blocks", "tests", "testenv", "witness", "bench", "grading", "learn", "build"}
@@ -52,9 +55,7 @@ def begins(path, size):
 
 
 def regular(path):
-    with suppress(OSError):
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    return False
+    return os.path.isfile(path) and not os.path.islink(path)
 
 
 def really_folder(path):
@@ -75,12 +76,13 @@ def said(path):
 
 
 def is_text(path):
-    """Of make handin: no source, and no archive (a .docx is one)."""
-    return regular(path) and not SOURCE.search(path) and begins(path, 2) != b"PK" and said(path)[0] != ""
+    """Of make handin: no source, and nothing that is not read as text."""
+    other = begins(path, 2) == b"PK" or any(kind.search(path) for kind in (SOURCE, ARCHIVE, UNREAD))
+    return regular(path) and not other and said(path)[0] != ""
 
 
 def has_main(path):
-    return path.endswith((".c", ".C")) and re.search(rb"\bmain\s*\(", begins(path, MOST_BYTES))
+    return path.endswith((".c", ".C", ".c.txt")) and re.search(rb"\bmain\s*\(", begins(path, MOST_BYTES))
 
 
 def members(path):
@@ -96,6 +98,11 @@ def members(path):
                 if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
                     yield (info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)),
                            archive.open(info))
+    elif path[-4:].lower() == ".eml":
+        for n, part in enumerate(email.message_from_bytes(begins(path, MOST_BYTES), policy=email.policy.default).walk()):
+            if not part.is_multipart():
+                data = part.get_payload(decode=True) or b""
+                yield part.get_filename() or f"mail{n}.txt", len(data), os.path.getmtime(path), io.BytesIO(data)
     else:
         with tarfile.open(path) as archive:
             for info in archive:
@@ -169,10 +176,8 @@ def look_into(submission, folder, lab, scratch, ordered):
     texts = [f for f in files if is_text(f)]
     if not ordered:
         texts.sort(key=os.path.getmtime)
-    if bad and texts:
-        submission.remarks.append(bad)
-    elif bad:
-        submission.refused = bad
+    submission.remarks += [bad] if bad and texts else []
+    submission.refused = "" if texts else bad
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:
@@ -188,8 +193,7 @@ def look_into(submission, folder, lab, scratch, ordered):
     submission.program = next(filter(None, (
         program_in(at, [f for f in files if f.startswith(at + "/")], submission.lab, submission.remarks)
         for at in (home, folder, scratch))), None)
-    unread = [os.path.basename(f) for f in files if re.search(r"(?i)\.(docx?|odt|pdf|pages|rar|7z)$", f)]
-    submission.remarks += [f"not read: {name}" for name in unread[:3]]
+    submission.remarks += [f"not read: {os.path.basename(f)}" for f in files if UNREAD.search(f)][:3]
     mine = [f for f in files if f == submission.text
             or (submission.program and f.startswith(submission.program))]
     submission.when = max(map(os.path.getmtime, mine), default=0)
@@ -202,8 +206,7 @@ def look_into(submission, folder, lab, scratch, ordered):
 
 def split(name, patterns):
     """A name: what stands in front of a file's own, and that. All of it, if nothing is known to."""
-    found = next((m for m in (p.match(name) for p in patterns) if m), None)
-    return found.groups() if found else (name, name)
+    return next((m.groups() for m in (p.match(name) for p in patterns) if m), (name, name))
 
 
 def entries(folder, names, scratch):
@@ -270,8 +273,7 @@ def collect(folder, lab, scratch, one=False):
         look_into(submission, place, lab, inside, os.path.dirname(place) == scratch)
         if alone and not submission.program and not ARCHIVE.search(alone):
             submission.text = alone  # whatever it is
-        if "_LATE_" in name:
-            submission.remarks.append("marked LATE by the platform")
+        submission.remarks += ["marked LATE by the platform"] * ("_LATE_" in name)
         hand_ins.append(submission)
     return joined(hand_ins)
 

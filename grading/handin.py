@@ -22,7 +22,7 @@ REASONS = 3         # kept of each part
 PARTS = expected.SAMPLES + ("measured", "complete", "figures", "chosen", "own", "answers")
 SECTIONS = PARTS[:8]
 
-MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?$")
+MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?(?: +[^ =\\w][^ ]*)?$")  # an editor's mark behind it
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
@@ -31,7 +31,8 @@ COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(
 # A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH.
 WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
                      "[^\n]{1,300}?) ?\n(?=[A-Za-z0-9_]{1,20}=)")
-QUOTED = re.compile("(?m)^((> ?){1,9})HANDIN ")
+QUOTED = re.compile("(?m)^((> ?){1,9}|[0-9-]{10}[T ][0-9:.,]{8,18}Z? )HANDIN ")  # in a mail; in a log, behind the time
+UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -151,8 +152,7 @@ def without_repeated(lines):
 def find_sections(h, header):
     """Where each lies: === NAME, its lines, === NAME exit STATUS. The answers are the last, and
     may hold anything. Returns the lines that make handin didn't write."""
-    ends = [i for i, line in enumerate(h.lines) if re.fullmatch("=== +answers", line)]
-    answers = (ends or [len(h.lines)])[0]
+    answers = next((i for i, line in enumerate(h.lines) if re.fullmatch("=== +answers", line)), len(h.lines))
     opened, strange = None, [i for i in range(header) if h.lines[i]]
     for i in range(header + 1, answers):
         line = h.lines[i]
@@ -256,7 +256,7 @@ def check_pair(h, part, sample):
 def check(h):
     """All but the figures."""
     if h.from_.refused or not h.path:
-        raise Refused(h.from_.refused or "there is no text of make handin")
+        raise Refused(h.from_.refused or "; ".join(["there is no text of make handin", *h.from_.remarks]))
     data = read(h.path)
     if len(data) > MAX_FILE:
         raise Refused(f"it is larger than {MAX_FILE >> 10} KiB")
@@ -266,9 +266,9 @@ def check(h):
     if page:
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
-    lines = text.replace("\ufeff", "").replace("\r\n", "\n").replace("\r", "\n")
+    lines = re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n")
     if quoted := QUOTED.search(lines):
-        lines = re.sub(f"(?m)^{quoted[1].strip()} ?", "", lines)
+        lines = re.sub("(?m)^" + re.sub("[0-9]+", "[0-9]{1,9}", re.escape(quoted[1].strip())) + " ?", "", lines)
     wrapped = WRAPPED.search(lines)
     for _ in range(5 if wrapped else 0):  # a line may be in as many pieces
         lines = WRAPPED.sub(r"\1 ", lines)
@@ -279,10 +279,8 @@ def check(h):
     if len(lines) > MAX_LINES:
         raise Refused(f"more than {MAX_LINES} lines")
     with_colours, lines = lines, [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in lines]
-    h.lines = [line.replace("\t", " ") for line in lines]
-    # A hint is known by its blanks.
-    h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")
-               for line in h.lines]
+    h.lines = [line.rstrip(" ") if line.startswith("  hint: ") else line.strip(" ")  # a hint is known by its blanks
+               for line in (line.replace("\t", " ") for line in lines)]
     once, h.lines = h.lines, without_repeated(list(h.lines))
     header = read_header(h)
     strange = find_sections(h, header)
@@ -290,7 +288,7 @@ def check(h):
     if any("\0" in line for line in lines[:end]):
         raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
-        ("UTF-16", wide), ("HTML", page), ("quotation marks", quoted), ("wrapped lines", wrapped),
+        ("UTF-16", wide), ("HTML", page), ("quotation marks or times before its lines", quoted), ("wrapped lines", wrapped),
         ("a section twice, word for word", once != h.lines), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
         ("carriage returns", "\r" in text), ("blank lines", "" in once[:end]),
         ("tabs or blanks around its lines", lines[:end] != once[:end])) if there]

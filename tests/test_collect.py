@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Submissions in the shapes that learning platforms give them, and archives that mean harm."""
+import email.message
 import io
 import os
 import shutil
@@ -105,7 +106,7 @@ class Collect(Folder):
     def test_flat(self):
         """With what Canvas, Blackboard, Moodle or the student put in front."""
         for front, student in (("zhangsan_12_345_", "1"), ("lisi_LATE_13_346_", "2"), ("Lab_li_attempt_2026-11-01_", "3"),
-                               ("Wang Wu_77_assignsubmission_file_", "4")):
+                               ("Ü3 RDMA_wu_Versuch_2026-11-01-23-58-41_", "8"), ("Wang Wu_77_assignsubmission_file_", "4")):
             self.put(f"{front}handin-{student}.txt", TEXT.format(student, "05"))
             self.put(f"{front}gather_write.c")
         self.put("handin-5.txt", TEXT.format("5", "05"))
@@ -118,6 +119,7 @@ class Collect(Folder):
         self.whole(found["lisi_LATE_13"], "2")
         self.assertIn("marked LATE by the platform", found["lisi_LATE_13"].remarks)
         self.whole(found["Lab_li"], "3")
+        self.whole(found["Ü3 RDMA_wu"], "8")
         self.whole(found["Wang Wu_77"], "4")
         self.assertEqual([found[f"handin-{n}.txt"].student for n in "56"], ["5", "6"])
 
@@ -133,6 +135,28 @@ class Collect(Folder):
                 self.assertIn(front, file.read())
             later = time.time() + 100 * len(found)
             os.utime(f"{self.dir}/{front}handin-7.zip", (later, later))
+
+    def test_a_mail(self):
+        """As it was saved, with text and program attached; the body quotes something else."""
+        mail = email.message.EmailMessage()
+        mail["Subject"] = "Abgabe Übung 3"
+        mail.set_content("Grüße\n> HANDIN is attached\n")
+        mail.add_alternative("<p>Grüße", subtype="html")
+        mail.add_attachment(TEXT.format("7", "05"), filename="handin-7 größer.txt", cte="quoted-printable")
+        with open(self.zipped("p.zip", {"program/p.c": CODE}), "rb") as file:
+            mail.add_attachment(file.read(), maintype="application", subtype="zip", filename="p.zip")
+        os.remove(f"{self.dir}/p.zip")
+        self.put("WG_ Abgabe.eml", mail.as_bytes())
+        self.put("empty.EML", b"")
+        found = self.found()
+        self.whole(found["WG_ Abgabe.eml"], "7")
+        self.assertEqual((found["empty.EML"].text, found["empty.EML"].refused), (None, ""))
+
+    def test_text_and_file_in_two_folders(self):
+        """Moodle, if it is to take both; and Windows hides .txt behind .c."""
+        self.put("Li_88_assignsubmission_onlinetext/onlinetext.html", TEXT.format("8", "05"))
+        self.zipped("Li_88_assignsubmission_file/x.zip", {"gather_write.c.txt": CODE, "Makefile.txt": MAKEFILE})
+        self.whole(self.found()["Li_88"], "8", files=0)
 
     def test_groups(self):
         """A folder of folders of students; but one archive of two students is nobody's."""
@@ -175,6 +199,9 @@ class Collect(Folder):
         self.assertEqual((found.lab, os.path.basename(found.text)), ("06", "handin-s (1).txt"))
         self.assertIn("not read: report.docx", found.remarks)
         self.assertIn("of 2 texts the latest counts", found.remarks)
+        self.put("t/handin.ipynb", TEXT.format("t", "05"))
+        found = self.found()["t"]
+        self.assertEqual((found.text, found.remarks), (None, ["not read: handin.ipynb"]))
 
     def test_manifest(self):
         """What was changed after make handin packed it is named."""

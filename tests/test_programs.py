@@ -48,7 +48,7 @@ class Programs(unittest.TestCase):
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"
             os.makedirs(folder)
-            copied = "a copy (1).c" if name == "another" else os.path.basename(file)
+            copied = "a copy (1).c.txt" if name == "another" else os.path.basename(file)
             with open(f"{folder}/{copied}", "w", encoding="utf-8") as f:
                 f.write(text)
             part, reason, _ = PLANTED[lab].get(name, ("builds", "", []))
