@@ -135,6 +135,10 @@ PLANTED = {
             (PER_WR, "method == METHOD_EACH && (l->stride > l->block_size || l->block_size > 64) ? 1 : s->max_sge")]),
         "twelve-buffers": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"slot \* l->bytes", "slot % 12 * l->bytes")]),
+        "overlapping-buffers": ("itself", "copy: the client's buffers of two messages that are under way overlap", [
+            (r"slot \* l->bytes", "slot * (l->bytes / 64 * 64)")]),
+        "leaves-some-under-way": ("itself", "copy: the client goes on while it measures before it has polled", [
+            (r"s->posted\);\n\}\n\nint main", "latency ? s->posted : last_of[count % depth]);\n}\n\nint main")]),
         "packs-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
@@ -239,6 +243,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
+        "unpacks-every-second": ("itself", "copy: the client does not unpack a message from where it came in", [
+            (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (i % depth) % 2 == 0) layout_unpack")]),
         "unpacks-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
@@ -250,6 +256,11 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"memory_prepare\(", r"if (i == 0) \g<0>")]),
         "hides-a-wrong-gap": ("verifies", "a gap's last byte, by copy: the client says status=PASS", [
             (r"layout_unpack\(l", r"poison_fill(s->memory.blocks, l->span, ~s->memory.seed), \g<0>"), DIGEST[1]]),
+        "early-gaps-unverified": ("verifies", "in the first of three messages: the client says status=PASS", [
+            (r"pass = memory_right\(memory, l\) && pass;(?=\n        \})", r"""char *right = malloc(l->bytes);
+            pattern_fill(right, l->bytes, opt.seed);
+            pass = fnv1a(FNV_BASIS, right, l->bytes) == memory_digest(memory, l) && pass;
+            free(right);"""), DATA]),
         "half-of-a-gap": ("verifies", "a wrong bit in a gap: the client says status=PASS", [
             (r"(?=" + VERIFY + ")", """char *gaps = malloc(l->span);
             poison_fill(gaps, l->span, ~s->memory.seed);
@@ -320,6 +331,11 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "unpacks-one-buffer": ("itself", "measuring: copy: the server (does not unpack a message|touches a buffer)", [
             (r"\(i % depth\) \* l->bytes, s->memory.blocks", "0, s->memory.blocks")]),
         "own-mtu": ("careful", "path MTU is 1024; its peer has 512", [(r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")]),
+        "waits-for-ever-when-timed": ("careful", "measuring: its peer stops, or dies: the client", [
+            (r"(send_messages\(.*?struct side \*s = ctx;)", r"""\1
+    const uint64_t patience = s->timeout;
+    if (latency) s->timeout = 1000000;"""),
+            (r"(    wait_until_acked\(s, s->posted\);\n)\}", r"\1    s->timeout = patience;\n}")]),
         "waits-for-ever": ("careful", "measuring: its peer stops, or dies", [
             (r"side.timeout = opt.timeout", "side.timeout = work.bench ? 99 : opt.timeout")]),
         "peers-limit": ("sgl", "ibv_post", [(r"smaller\(side.max_sge, peer.max_sge\)", "peer.max_sge")]),

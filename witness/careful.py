@@ -92,12 +92,13 @@ class Careful:
             self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
             if self.whole and (role == "client" or self.lab == "07"):
-                for size, move in ((self.random.randint(300, 1500), len(METHODS) + 2), (8, METHODS.index("each") + 1)):
-                    self.when("measuring: its peer stops, or dies", self.ends_in_time, role, size, move)
+                size = self.random.randint(300, 1500)
+                for move in (len(METHODS) + 1, len(METHODS) + 2, METHODS.index("each") + 1)[self.lab != "07":]:
+                    self.when("measuring: its peer stops, or dies", self.ends_in_time, role, size if move > len(METHODS) else 8, move)
 
     def ends_in_time(self, role, size, move):
         """In a transfer of --bench its peer dies; of 07, where its receives are needed, the server stops. move: which
-        one: the first with many under way, or that by each, of blocks so short that a queue is full."""
+        one: the first, one at a time (07) or many, or that by each, of blocks so short that a queue is full."""
         self.tried, self.timeout, sent = [*MEASURING, f"--block-size={size}"], 1, []
 
         def on(step, pair):

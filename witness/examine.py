@@ -137,7 +137,7 @@ class Examiner(Careful, Spoiler):
                     after[role] = []
                 (before if step == "prepared" else after)[role].append(Memory(pair.sides[role].members()))
                 threads[role] += pair.sides[role].members("threads")
-                if role == "client" and step in ("moved", "done"):
+                if role == "client" and step != "verdict":
                     with suppress(OSError):
                         rings.append([ring for pid in pair.sides[role].members() for ring in witness.rings(pid)])
                 if step == "prepared" and slow:
@@ -334,7 +334,7 @@ class Examiner(Careful, Spoiler):
                             *((("a bit that changes late", "late", "a bit"),
                                ("a second message that never came", "late", "stale", 2))
                               if self.lab == "05" else [("a wrong bit in a gap", "gap", "a bit"),
-                               *([("a wrong bit in a gap of some bytes", "gap", "narrow")] if self.whole else []),
+                               *([("a wrong bit in a gap of some bytes, in the first of three messages", "gap", "narrow", 3, 1)] if self.whole else []),
                                ("a wrong bit in a gap's last byte, by copy", "gap", "its last", 1, 1, "copy")])):
             self.when(words, self.spoilt, *how)
 

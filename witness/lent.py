@@ -98,14 +98,18 @@ class Idle(Watched):
 
 class Lent(Watched):
     """A buffer by which one side moves messages."""
-    def __init__(self, pair, side, role, message, random):
-        """side: lab and role. A byte in each half is watched, or nothing if there is no such buffer yet."""
+    def __init__(self, pair, side, role, message, random, watched):
+        """side: lab and role; watched: buffers that others watch. A byte in each half is watched, or nothing if there is
+        no such buffer yet."""
         super().__init__(pair, role)
         self.queue, kind = BUFFERS[side]
         for self.pid in (members := pair.sides[role].members()):
             with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
                 waits, lent, done = requests(self.pid, self.queue)
-                for self.buffer in waits + lent + done:
+                under_way = sorted({*waits, *lent})
+                if any(0 < b - a < len(message) for a, b in zip(under_way, under_way[1:])):
+                    raise Wrong(f"copy: the {role}'s buffers of two messages that are under way overlap")
+                for self.buffer in (buffer for buffer in waits + lent + done if buffer not in watched):
                     held = os.pread(memory.fileno(), 300, self.buffer)
                     if held[100:200] in message or held[200:] in message:  # a bit may just have changed
                         inside = pages(self.buffer, len(message))
@@ -128,10 +132,14 @@ class Lent(Watched):
                 raise Wrong(f"copy: the {self.role} touches a buffer that it has posted before it has polled the completion")
 
     def end(self):
-        """If a message has come into it since, it must have been read there; or packed there, if it was posted again."""
+        """At a barrier. If a message has come into it since, it must have been read there; or packed there, if it was
+        posted again."""
         times = super().end()
         with suppress(OSError, ValueError):
+            waits, lent, done = requests(self.pid, self.queue)
+            if self.queue == "send" and waits + lent:
+                raise Wrong(f"copy: the {self.role} goes on while it measures before it has polled its requests' completions")
             if self.used and not times and self.threads == os.listdir(f"/proc/{self.pid}/task") and \
-                    requests(self.pid, self.queue)[2].count(self.buffer) > self.posted:
+                    done.count(self.buffer) > self.posted:
                 raise Wrong(f"copy: the {self.role} " + ("does not unpack a message from where it came in" if self.kind == ALL
                             else "sends a buffer again into which it has not packed again"))
