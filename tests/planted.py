@@ -128,7 +128,7 @@ PLANTED = {
         "packs-before-it-polls": ("itself", "copy: the client touches a buffer that it has posted", [
             (r"wait_until_done\(s, last_of\[slot\]\);", r"""struct layout half = *l;
             half.block_num /= 2;
-            if (depth > 1) layout_pack(&half, s->memory.blocks + half.block_num * half.stride,
+            if (depth > 1 && method == METHOD_COPY) layout_pack(&half, s->memory.blocks + half.block_num * half.stride,
                                        s->memory.contig + slot * l->bytes + half.block_num * half.block_size);
             \g<0>""")]),
         "short-dense-blocks-as-list": ("each", "each: [0-9]* messages on the wire", [
