@@ -326,6 +326,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             p.layout.stride = l->block_size;
             layout_pack(l, s->memory.blocks, s->memory.contig);
         }""")]),
+        "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", [
+            (r"if \(method == METHOD_COPY\)(\s+layout_pack)", r"if (method == METHOD_COPY && (depth == 1 || i < depth))\1")]),
         "unpacks-what-it-posts-again": ("itself", "copy: the server touches a buffer that it has posted", [
             (r"(?=send_ack\(s\);)", r"for (unsigned j = 0; j < depth && method == METHOD_COPY; j++) {layout_unpack(l, s->memory.contig + j * l->bytes, s->memory.blocks);}")]),
         "unpacks-one-buffer": ("itself", "measuring: copy: the server (does not unpack a message|touches a buffer)", [

@@ -60,7 +60,7 @@ class Midway:
     def __init__(self, methods, lab, source, layout, contiguous, message, random):
         """methods: so many are measured; lab: whose buffers are watched; source: the side that the message comes from;
         contiguous: those that have it in one piece."""
-        self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, []  # one role at most
+        self.lends, self.lent = {role: lab + role for role in OTHER if lab + role in BUFFERS}, []
         self.source, self.layout, self.contiguous, self.message, self.random = source, layout, contiguous, bytearray(message), random
         self.methods, self.ended, self.sent, self.places = methods, False, [], []  # sent: packets, when each move begins
         self.single, self.at = [], 0  # packets that a message takes; a byte that is changed
@@ -115,11 +115,13 @@ class Midway:
         elif gone in self.when and not any(self.arrived):
             self.arrived.append(self.holds(pair, OTHER[self.source]))
         for role, side in self.lends.items() if step == "meanwhile" and len(self.sent) - len(METHODS) in (3, 4) else ():  # copy
-            for lent in self.lent:
+            mine = [lent for lent in self.lent if lent.role == role]
+            for lent in mine:
                 lent.switch(True)  # again
-            for _ in () if self.lent else (1, 2):  # of two that follow each other, if there are two
-                lent = Lent(pair, side, role, self.message, self.random, [other.buffer for other in self.lent])
-                self.lent += [lent] if lent.events else []
+            for _ in () if mine else (1, 2):  # of two that follow each other, if there are two
+                lent = Lent(pair, side, role, self.message, self.random, [other.buffer for other in mine])
+                mine += [lent] if lent.events else []
+            self.lent = mine + [lent for lent in self.lent if lent.role != role]
         if step == "verify":
             method, took = METHODS[len(self.sent) - 1], counter("sent_pkts") - self.sent[-1]
             self.single.append(took)
