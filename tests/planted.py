@@ -121,6 +121,10 @@ PLANTED = {
     }
     if (own) staging = own->addr;"""),
             (r"s->contig_mr->lkey, 1", "own ? own->lkey : s->contig_mr->lkey, 1")]),
+        "some-statuses-are-failures": ("careful", 'its request fails: the client says "sync', [
+            (r"wait_completion\(.*?;", """while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) sched_yield();
+        if (wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_RETRY_EXC_ERR) die_wc(&wc, "a WRITE");"""),
+            (r'#include "report.h"', '\\g<0>\n#include <sched.h>')]),
         "packs-once-when-many": ("itself", "measuring: copy: the client sends a buffer again", packs_if("depth == 1 || i < depth")),
         "lists-when-many": ("itself", "measuring: each: [0-9]* packets were sent for 40", [
             (PER_WR, "method == METHOD_EACH && !many ? 1 : s->max_sge"), (r"(?=static void post_message)", "static bool many;\n"),

@@ -83,7 +83,14 @@ class Careful:
         def at(moment, action):
             return lambda step, pair: action(pair) if step == moment else None
 
-        self.when("its request fails", self.refuses, "client", nowhere, Layout(17, self.random.randint(5, 20), 30))
+        def to_itself(step, pair):
+            """Its own queue pair, which gives no rights, answers with a NAK: invalid request."""
+            nowhere(step if step != "server's line" else "", pair)
+            for field in (rb" %s=\S+" % name for name in (b"qpn", b"psn") if step == "server's line"):
+                pair.said["server"] = re.sub(field, re.search(field, pair.first["client"])[0], pair.said["server"])
+
+        for on in (nowhere, to_itself)[:1 + (self.whole and self.lab != "07")]:
+            self.when("its request fails", self.refuses, "client", on, Layout(17, self.random.randint(5, 20), 30))
         if self.lab == "06":
             self.when("while its READs are under way", self.refuses, "client", self.scribble)
         for role, peer in OTHER.items():
