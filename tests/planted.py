@@ -320,7 +320,10 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r'#include "report.h"', '#include "data.h"\n\\g<0>')]),
         "left-to-measure": ("careful", "measuring with --depth=64: it ends without giving back", [
             (r"(?=check.ibv_destroy_qp)", "if (work.bench) exit(report_result(pass, l->bytes, digest));")]),
-        "acknowledges-late": ("each", "does not acknowledge receives after 256", [
+        "acknowledges-early": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [(r"s->used - told < PART", "s->used - told < ACKS")]),
+        "has-it-before-it-comes": ("itself", "measuring: sgl: the message is where it is verified before it comes", [
+            (r"if \(work.bench\) pass = measure.*?;", r"const bool sends = memory->sends; memory->sends = true; \g<0> memory->sends = sends;")]),
+        "acknowledges-late": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
         "packs-one-at-a-time": ("itself", "measuring: sgl: the client's processor touches its blocks", [
             (r"const struct pieces p = pieces_of\(s, l, method, i % depth\);", """struct pieces p = pieces_of(s, l, method, i % depth);

@@ -67,7 +67,7 @@ class Midway:
         self.threads, self.blocks = {role: [] for role in OTHER}, []  # of each role; where the source has its blocks
         self.arrived, self.when = None, range(6, 99)  # what was found at the receiver, after so many messages
         self.bases, self.idle = {}, []  # by role: process and address of its blocks
-        self.last = False  # does a bit change before the last message?
+        self.last, self.early = False, set()  # does a bit change before the last message? what the receiver has before all
 
     def shape(self, role, method="sgl"):
         if role in self.contiguous or method == "contig":
@@ -134,6 +134,8 @@ class Midway:
                 self.bases = {role: self.holds(pair, role) for role in OTHER if role not in self.contiguous}
             self.flip(self.at)  # back
             if self.places and len(self.sent) == 1:  # it must look right to the program
+                if set(held) & self.early:
+                    raise Wrong(f"{method}: the message is where it is verified before it comes: one that never comes looks right")
                 self.message[self.at] ^= 1
                 self.flip(self.at, OTHER[self.source], held)
                 if not self.holds(pair, OTHER[self.source]):  # two processes share it
@@ -152,6 +154,7 @@ class Midway:
         self.sent.append(counter("sent_pkts"))
         if len(self.sent) == 1:  # what arrives is what was sent
             self.places, self.at = self.holds(pair, self.source), self.random.randrange(len(self.message))
+            self.early = set(self.holds(pair, OTHER[self.source]))
             self.flip(self.at)
             self.message[self.at] ^= 1
             if not self.holds(pair, self.source):
