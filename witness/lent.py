@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import product
 
 from pairing import libc
-from witness import Wrong, maps, number, rings
+from witness import Wrong, maps, number, rings, span
 
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(os.uname().machine)
 # struct perf_event_attr (perf_event_open(2)) up to bp_len, and values for it (linux/perf_event.h, hw_breakpoint.h).
@@ -84,11 +84,13 @@ class Watched:
 
 class Idle(Watched):
     """The blocks of one side, while the NIC gathers from them or scatters into them: no processor has to."""
-    def __init__(self, pair, role, pid, base, length, kind, random, moving):
+    def __init__(self, pair, role, pid, base, layout, kind, random, moving):
         """moving: if messages are under way, tells by which method."""
         super().__init__(pair, role)
-        self.pid, self.moving = pid, moving
-        self.watch(kind, [random.choice(pages(base, length)) + random.randrange(mmap.PAGESIZE)])
+        self.pid, self.moving, at = pid, moving, base + layout.block_size
+        while (at - base) % layout.stride >= layout.block_size:  # in a gap
+            at = random.choice(pages(base, span(layout))) + random.randrange(mmap.PAGESIZE)
+        self.watch(kind, [at])
         self.switch(False)
 
     def touched(self):

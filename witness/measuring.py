@@ -7,7 +7,7 @@ import time
 
 from lent import ALL, BUFFERS, STORES, Idle, Lent
 from pairing import OTHER
-from witness import Memory, Wrong, counter, poke, span
+from witness import Memory, Wrong, counter, poke
 
 MEASURING = ["--bench", "--iters=1", "--sizes=64K", "--block-num=1", "--seed=7"]  # eight messages, 32 with more under way
 METHODS = ("sgl", "copy", "each", "auto", "contig")
@@ -181,7 +181,7 @@ class Midway:
             self.last = move in (1, 3) and self.source in self.contiguous  # of 06: what is READ was not packed before
             # 19 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
-            self.idle = [Idle(pair, role, *held[0], span(self.layout), ALL if role == self.source else STORES, self.random,
+            self.idle = [Idle(pair, role, *held[0], self.layout, ALL if role == self.source else STORES, self.random,
                               lambda: self.moving(pair, 7)) for role, held in self.bases.items() if held and move not in (2, 3)]
         self.ended = move == 2 * self.methods
         return "cut" if self.ended else None
