@@ -121,6 +121,15 @@ PLANTED = {
     }
     if (own) staging = own->addr;"""),
             (r"s->contig_mr->lkey, 1", "own ? own->lkey : s->contig_mr->lkey, 1")]),
+        "gathers-a-copy": ("copy", "copy: the NIC read [0-9]* pieces, not one", [
+            (r"(?=    if \(method == METHOD_COPY\) layout_pack)", """    if (method == METHOD_COPY && l->block_num <= s->max_sge) {
+        if (!own) own = ibv_reg_mr(s->qp->pd, malloc(1 << 20), 1 << 20, 0);
+        memcpy(own->addr, s->memory.blocks, l->span);
+        post_chain(s, build_gather_list(s, l, own->addr, own->lkey, s->max_sge));
+        return;
+    }
+"""), (r"(?=static void post_message)", "static struct ibv_mr *own;\n"), DATA,
+            (r"(?=check\(ibv_dealloc_pd)", "if (own) ibv_dereg_mr(own);\n    ")]),
         "some-statuses-are-failures": ("careful", 'its request fails: the client says "sync', [
             (r"wait_completion\(.*?;", """while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) sched_yield();
         if (wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_RETRY_EXC_ERR) die_wc(&wc, "a WRITE");"""),
