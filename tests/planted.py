@@ -256,6 +256,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             ("client . 0 : memory->contig_size", "client ? 0 : opt.size")]),
         "asks-for-more-reads": ("careful", "asks for 16 READs at a time; its peer and its device allow 1", [
             (r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)", r"\1, READS)")]),
+        "unpacks-what-is-no-round": ("itself", "measuring: copy: what changes in the memory", [
+            (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || count == 1 || i < count || i - count < count % depth)) layout_unpack")]),
         "unpacks-every-second": ("itself", "copy: the client does not unpack a message from where it came in", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (i % depth) % 2 == 0) layout_unpack")]),
         "unpacks-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
