@@ -294,12 +294,12 @@ class Examiner(Careful, Spoiler):
         self.when("lines that come in pieces", self.move, ["server", "client"], "sgl", Layout(self.random.randint(2, 200), 100, 300))
         self.when("measuring", self.measures, self.random.randint(INLINE + 1, 1500), 3 if self.whole else 2)
         if self.whole:
-            self.when("measuring", self.measures, self.random.randint(48, 256), 2, 16)
+            self.when("measuring", self.measures, self.random.randint(48, 256), 1)
 
-    def measures(self, size, methods, depth=19):
+    def measures(self, size, methods):
         """By so many of sgl, copy and each: eight messages one after another, 32 with more under way (blocks/measure.h)."""
         layout = Layout(size, (64 << 10) // size, 2 * size)
-        self.tried = [*MEASURING, f"--block-size={size}", f"--depth={depth}"]  # 19 are more than usual, and 32 is no multiple
+        self.tried = [*MEASURING, f"--block-size={size}", "--depth=19"]  # more than usual, and 32 is no multiple
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         late = subprocess.run(["grep", "-rqI", "_start_poll", MINE], check=False).returncode == 0  # ibv_end_poll says what is polled
         midway = Midway(methods, "" if late else self.lab, OTHER[self.receiver], layout, contiguous,
