@@ -2,7 +2,7 @@
 """Finds what students handed in, in whatever shape a learning platform delivers it: a folder or an
 archive for each student, nested, or one flat folder with names in front. Archives come from strangers:
 only short regular files are taken out, into a place of their own."""
-import email.policy
+import email.header
 import hashlib
 import io
 import os
@@ -77,8 +77,7 @@ def said(path):
 
 def is_text(path):
     """Of make handin: no source, and nothing that is not read as text."""
-    other = begins(path, 2) == b"PK" or any(kind.search(path) for kind in (SOURCE, ARCHIVE, UNREAD))
-    return regular(path) and not other and said(path)[0] != ""
+    return regular(path) and begins(path, 2) != b"PK" and not any(p.search(path) for p in (SOURCE, ARCHIVE, UNREAD)) and said(path)[0] != ""
 
 
 def has_main(path):
@@ -96,13 +95,16 @@ def members(path):
                         name = name.encode("cp437").decode("gb18030")
                 info.filename = name.replace("\\", "/")  # as old Windows' programs write it
                 if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
-                    yield (info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)),
-                           archive.open(info))
+                    yield info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)), archive.open(info)
     elif path[-4:].lower() == ".eml":
-        for n, part in enumerate(email.message_from_bytes(begins(path, MOST_BYTES), policy=email.policy.default).walk()):
+        mail = begins(path, MOST_BYTES)
+        if re.search(rb"[^\n]{2000}|(\n[ \t][^\n]*){100}", mail):  # with a header so long, parsing may take hours
+            raise ValueError
+        for n, part in enumerate(email.message_from_bytes(mail).walk()):
             if not part.is_multipart():
+                name = email.header.decode_header(part.get_filename() or f"mail{n}.txt")
                 data = part.get_payload(decode=True) or b""
-                yield part.get_filename() or f"mail{n}.txt", len(data), os.path.getmtime(path), io.BytesIO(data)
+                yield str(email.header.make_header(name)), len(data), os.path.getmtime(path), io.BytesIO(data)
     else:
         with tarfile.open(path) as archive:
             for info in archive:
@@ -155,8 +157,7 @@ def program_in(home, files, lab, remarks):
         remarks.append(f"of {len(folders)} programs that in {os.path.basename(folders[-1])} counts")
         files = [f for f in files if f.startswith(folders[-1] + "/")]
     root = os.path.commonpath([folders[-1], *(os.path.dirname(f) for f in files)])
-    made = [os.path.dirname(f) for f in files if "akefile" in os.path.basename(f)
-            and f"{folders[-1]}/".startswith(os.path.dirname(f) + "/")]
+    made = [at for at, name in map(os.path.split, files) if "akefile" in name and f"{folders[-1]}/".startswith(at + "/")]
     return max(made, key=len) if made else root
 
 
@@ -194,8 +195,7 @@ def look_into(submission, folder, lab, scratch, ordered):
         program_in(at, [f for f in files if f.startswith(at + "/")], submission.lab, submission.remarks)
         for at in (home, folder, scratch))), None)
     submission.remarks += [f"not read: {os.path.basename(f)}" for f in files if UNREAD.search(f)][:3]
-    mine = [f for f in files if f == submission.text
-            or (submission.program and f.startswith(submission.program))]
+    mine = [f for f in files if f == submission.text or (submission.program and f.startswith(submission.program))]
     submission.when = max(map(os.path.getmtime, mine), default=0)
     for path in (f for f in files if os.path.basename(f) == "MANIFEST"):
         for digest, name in re.findall(r"(?m)^([0-9a-f]{64})  (.+)$", begins(path, 1 << 16).decode("utf-8", "replace")):

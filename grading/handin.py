@@ -289,7 +289,7 @@ def check(h):
         raise Refused("it is no text: it holds zero bytes")
     odd = [words for words, there in (
         ("UTF-16", wide), ("HTML", page), ("quotation marks or times before its lines", quoted), ("wrapped lines", wrapped),
-        ("a section twice, word for word", once != h.lines), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
+        ("a section twice, word for word", once != h.lines), ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text), ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)),
         ("carriage returns", "\r" in text), ("blank lines", "" in once[:end]),
         ("tabs or blanks around its lines", lines[:end] != once[:end])) if there]
     if odd:

@@ -56,8 +56,8 @@ def put_together(lab, entries, built):
                         f"{built}/suite/build/short/{part}.o", f"blocks/{part}.c"], check=True, cwd=ROOT)
     for n, entry in enumerate(entries):
         shutil.copytree(entry.pop("from"), f"{built}/hand-ins/{n}", ignore=left_out,
-                        copy_function=lambda source, to: shutil.copy(  # as new: make warns of files of the future
-                            source, to.removesuffix(".txt") if collect.SOURCE.search(os.path.basename(to)) else to))
+                        copy_function=lambda source, to: shutil.copy(source, (  # as new: make warns of files of the future
+                            to if os.path.exists(source[:-4]) or not collect.SOURCE.search(os.path.basename(to)) else to.removesuffix(".txt"))))
     with open(f"{built}/class.json", "w", encoding="ascii") as file:
         json.dump(entries, file)
     for name, sources in (("course", [f"common/{name}.c" for name in ("data", "report", "hints")]),

@@ -38,7 +38,7 @@ def main(lab, folder, least="30"):
         for s in collect.collect(folder, lab, scratch):
             if s.program and s.lab == lab:
                 text = lines_of("\n".join(collect.begins(f, 1 << 20).decode("utf-8", "replace") for f in
-                                          collect.files_of(s.program) if f.endswith((".c", ".h"))))
+                                          collect.files_of(s.program) if f.endswith((".c", ".h", ".c.txt", ".h.txt"))))
                 mine = [line for line in text if line not in known]
                 path = f"{own}/{len(names)}.c"
                 copied = 100 * len(solution & set(text)) // max(len(solution), 1)

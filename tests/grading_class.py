@@ -337,7 +337,7 @@ ODD = {
     "erased ends of lines": (lambda t: re.sub("(?m)(status=PASS| exit 0)", "\x1b[K\\1\x1b[0K", t), "came with a terminal's"),
     "quoted in a mail": (lambda t: "Dear all,\n\n" + re.sub("(?m)^", "> ", t) + "\nRegards\n", "quotation marks"),
     "a log of GitHub": (lambda t: re.sub("(?m)^", "2026-11-26T15:41:55.1234567Z ", "##[group]Run\n" + t), "times before its lines"),
-    "right to left": (lambda t: re.sub("(?m)^(.*)$", "\u2066\\1\u2069", t), None),
+    "right to left": (lambda t: re.sub("(?m)^(.*)$", "\u2066\\1\u2069", t), "came with zero-width marks$"),
     "folds of vim": (lambda t: re.sub("(?m)^(=== 0[^ ]*)$", r"\1 {{{1", t), None),
     "a banner as a section": (inside("05_gather_write", "=== 05_gather_write ===\n"), MORE),
     "wrapped by a mail program": (lambda t: "\n".join("\n".join(textwrap.wrap(line, 76, break_on_hyphens=False)) for line in

@@ -148,9 +148,11 @@ class Collect(Folder):
         os.remove(f"{self.dir}/p.zip")
         self.put("WG_ Abgabe.eml", mail.as_bytes())
         self.put("empty.EML", b"")
+        self.put("long.eml", b"Content-Type: text/plain; " + b"a=b; " * 10**6 + b"\n\nx\n")
         found = self.found()
         self.whole(found["WG_ Abgabe.eml"], "7")
         self.assertEqual((found["empty.EML"].text, found["empty.EML"].refused), (None, ""))
+        self.assertIn("can't be read", found["long.eml"].refused)
 
     def test_text_and_file_in_two_folders(self):
         """Moodle, if it is to take both; and Windows hides .txt behind .c."""

@@ -25,9 +25,9 @@ BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": 
 
 def requests(pid, queue, told_by_messages=False):
     """Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
-    (it is not known to be done), and of all that is done."""
+    (it is not known to be done), and of all that is done. Nothing, if a peer's messages may tell what is done, unless told_by_messages."""
     *completions, send, receive = rings(pid)
-    if len(completions) > 2 or queue == "send" and receive[1] and not told_by_messages:  # or there are more queue pairs
+    if len(completions) > 2 or queue == "send" and receive[1] and not told_by_messages:  # or more queue pairs
         return [], [], []
     told = sum(queue == ("receive" if number(held, at * size + 12) >= RECV else "send")
                for size, waiting, held in completions for at in range(waiting))  # completions that are not polled yet
