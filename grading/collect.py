@@ -175,8 +175,8 @@ def look_into(submission, folder, lab, scratch, ordered):
         submission.refused = f"it holds more than {4 * MOST_FILES} files"
         return
     texts = [f for f in files if is_text(f)]
-    if not ordered:
-        texts.sort(key=os.path.getmtime)
+    # A complete one before others.
+    texts.sort(key=lambda f: (b"=== end complete" in begins(f, MOST_BYTES).replace(b"\0", b""), 0 if ordered else os.path.getmtime(f)))
     submission.remarks += [bad] if bad and texts else []
     submission.refused = "" if texts else bad
     if len({said(f)[0] for f in texts} - {""}) > 1:

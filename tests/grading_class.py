@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A class of students for test_grading.py: one real hand-in from make, those of others beside it,
-and what can go wrong with one."""
+"""A class of students for test_grading.py: honest hand-ins, and what can go wrong with one."""
 import html
 import os
 import random
@@ -19,6 +18,7 @@ import collect  # noqa: E402  pylint: disable=wrong-import-position
 TEMPLATE = "20260001"
 # What a report may hold, whatever strangers wrote: nothing that a terminal obeys.
 SHOWN = "[\n -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]*"
+SIZES = "4K,16K,64K,256K"
 GOOD = 4  # two of lab 05, one of each other
 PAIRS = {sample[:2]: sample for sample in SAMPLES}
 MASK = (1 << 64) - 1
@@ -69,62 +69,64 @@ def jitter(match):
     return f"{match[1]}={float(match[2]) * random.uniform(0.999, 1.001):.3f}"
 
 
-def measured_by(student, section, lab):
-    """The measurement that the template made, as this student's."""
-    sample = PAIRS[lab]
-    if lab != "05":  # the reference's figures were measured in the same way
-        with open(f"{ROOT}/grading/reference.txt", encoding="ascii") as file:
-            text = file.read()
-        bench = re.search(f"^{sample}\n((BENCH.*\n)*)", text, re.M)[1]
-        section = re.sub(r"(BENCH.*\n)+", bench, section, count=1)
-        section = section.replace("05_gather_write/gather_write",
-                                  command("bash", "-c", f"echo {sample}/*.c").stdout[:-3])
-        section = section.replace("05_gather_write", sample)
-    section = section.replace(TEMPLATE, student)
-    section = re.sub("LAYOUT.*", layout_line(student), section)
-    section = re.sub("digest=.*", "digest=" + bench_digest(student), section)
-    section = re.sub("(lat_p50_us|bw_MBps)=([0-9.]*)", jitter, section)
-    return re.sub("(lat_p99_us)=([0-9.]*)",  # never below the median
-                  lambda m: f"{m[1]}={float(m[2]) * random.uniform(1.003, 1.01):.2f}", section)
+def measured_by(student, pair, lab):
+    """What make handin writes of a measurement, with the figures of the reference: test_handin.py compares it
+    with a real one. pair: the section of this student's ordinary pair."""
+    with open(f"{ROOT}/grading/reference.txt", encoding="ascii") as file:
+        bench = re.search(f"^{PAIRS[lab]}\n((BENCH.*\n)*)", file.read(), re.M)[1]
+    bench = re.sub("(lat_p50_us|bw_MBps)=([0-9.]*)", jitter, bench)
+    bench = re.sub("(lat_p99_us)=([0-9.]*)",  # never below the median
+                   lambda m: f"{m[1]}={float(m[2]) * random.uniform(1.003, 1.01):.2f}", bench)
+    section = re.sub("=== [^ \n]+", "=== measured", pair)
+    section = re.sub("moved .*\n", "REGISTER bytes=4708445 us=36012.0\n" + bench, section)
+    section = section.replace(f"--student={student} ", f"--student={student} --bench --iters=1 --sizes={SIZES} --timeout=300 ")
+    return re.sub("bytes=[0-9]+ digest=.*", "bytes=65536 digest=" + bench_digest(student), section)
 
 
 def make_class():
-    """One real hand-in from make, and beside it the other students' pairs in one boot. Returns
-    how make ended, and the text of each student's file."""
+    """Students' pairs, as make handin has them, in one boot: the text of each student's file."""
     random.seed(1)
     command("make", "-s", "all", check=True)
-    others = classmates(GOOD - 1)
-    seeds = {s: re.search("seed=([0-9]*)", layout_line(s))[1] for s in others}
+    students = [TEMPLATE, *classmates(GOOD - 1)]
+    seeds = {s: re.search("seed=([0-9]*)", layout_line(s))[1] for s in students}
     script = "".join(f"echo STUDENT {s}; grading/handin.sh inside pairs {s} {seeds[s]} 05 05_*"
                      " || exit\n"
-                     for s in others)
-    boot = subprocess.Popen(
-        ["testenv/testenv.sh", "run", "bash", "-c", script], cwd=ROOT,
-        env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000", "TESTENV_CPU": "max,-erms,-fsrm"},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    answers = tempfile.NamedTemporaryFile("w", suffix=".txt")
-    answers.write(re.sub(r"(?m)^(prediction|seen|reason|answer):$", r"\1: At the path MTU (交叉点)",
-                         command("python3", "-c", "import sys; sys.path.append('learn'); import answers; "
-                                 "print(answers.template())", check=True).stdout)
-                  + "=== end complete\n=== answers\n")
-    answers.flush()
-    made = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={answers.name}")
-    pairs = boot.communicate()[0].split("STUDENT ")[1:]
-    assert boot.returncode == 0 and len(pairs) == len(others), "the pairs in the VM failed"
-    name = f"{ROOT}/handin-{TEMPLATE}.txt"
-    with open(name, encoding="utf-8") as file:
-        template = file.read()
-    os.remove(name)
-    check_packed(f"{ROOT}/handin-{TEMPLATE}.zip", template)
-    measured = section(template, "measured")
-    good = {TEMPLATE: template}
+                     for s in students)
+    boot = command("testenv/testenv.sh", "run", "bash", "-c", script,
+                   env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000", "TESTENV_CPU": "max,-erms,-fsrm"})
+    pairs = boot.stdout.split("STUDENT ")[1:]
+    assert boot.returncode == 0 and len(pairs) == len(students), "the pairs in the VM failed"
+    good = {}
     for n, text in enumerate(pairs):
         student, _, body = text.partition("\n")
-        lab = ["06", "07", "05"][n % 3]
+        lab = ["05", "06", "07"][n % 3]
         good[student] = (
-            f"HANDIN version=1 student={student} lab={lab} sizes=4K,16K,64K,256K\n{body}"
-            f"{measured_by(student, measured, lab)}=== end complete\n")
-    return made, good
+            f"HANDIN version=1 student={student} lab={lab} sizes={SIZES}\n{body}"
+            f"{measured_by(student, section(body, PAIRS[lab]), lab)}=== end complete\n")
+    good[TEMPLATE] = good[TEMPLATE].replace("=== end complete\n", f"=== answers\n{answered()}=== end complete\n")
+    return good
+
+
+def answered():
+    """All answers, and marks among them that look like those of make handin."""
+    template = command("python3", "-c", "import sys; sys.path.append('learn'); import answers; print(answers.template())",
+                       check=True).stdout
+    return re.sub(r"(?m)^(prediction|seen|reason|answer):$", r"\1: At the path MTU (交叉点)",
+                  template) + "=== end complete\n=== answers\n"
+
+
+def make_handin():
+    """A real one of TEMPLATE, by make: how that ended, and the text."""
+    answers = tempfile.NamedTemporaryFile("w", suffix=".txt")
+    answers.write(answered())
+    answers.flush()
+    made = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={answers.name}")
+    name = f"{ROOT}/handin-{TEMPLATE}.txt"
+    with open(name, encoding="utf-8") as file:
+        text = file.read()
+    os.remove(name)
+    check_packed(f"{ROOT}/handin-{TEMPLATE}.zip", text)
+    return made, text
 
 
 def check_packed(name, text):

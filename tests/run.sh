@@ -195,7 +195,8 @@ part_peers() { several peers test_11 test_devices test_peers; } # 11 wants to be
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
 	several more test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying,Refused} test_12 test_13
 }
-part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py; }
+part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
+part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
 part_starters() {
 	family starters python3 tests/test_starter.py Places HalfWay.test_the_last_is_the_sample \
 		HalfWay.test_only_what_is_written_differs Release.test_no_line_of_a_solution_is_in_it
@@ -216,6 +217,7 @@ part_wire() { # two hosts once
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
 # what takes the device away, or much memory.
 part_programs() { TESTENV_CPU=$fast family programs python3 tests/test_programs.py; }
+part_handin() { family handin python3 tests/test_handin.py; }
 part_platforms() { # one of them in a new root; what they differ in, test_formats and test_contents see
 	HV_FORMATS=${HV_FORMATS:-gradescope} family platforms python3 tests/test_bundles.py Bundles.test_platforms
 }
@@ -289,7 +291,7 @@ part_newest() { # Debian unstable's kernel
 # The longest first: at the end, two cores have something to do.
 quick=(more handout peers grading pairs layouts sources wire check_some break starters units)
 rest=(programs check faults show bad_wire crowd asan newer break_all platforms newest kernels half_way python_peer large dead testenv
-	machines figures arm64 zh doctor)
+	handin wires machines figures arm64 zh doctor)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)
 case $tier in

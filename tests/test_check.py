@@ -108,7 +108,6 @@ class Check(unittest.TestCase):
 
     def test_some(self):
         """In the quick tests."""
-        self.blocks("06")
         few = [each for each in mutants() if each[0] not in check.BLOCKS]
         self.wrong(few[::len(few) // FEW])
         self.halves(["02"])

@@ -20,11 +20,11 @@ from samples import ROOT, WITH_BLOCKS, main
 sys.path.append(f"{ROOT}/grading")
 import collect  # pylint: disable=wrong-import-position
 
-folder = {}  # filled by setUpModule: how make handin ended, and the students' files
+folder = {}  # filled by setUpModule: the students' files
 
 
 def setUpModule():
-    folder["make"], folder["good"] = make_class()
+    folder["good"] = make_class()
 
 
 def reports(out):
@@ -48,13 +48,6 @@ class Grading(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended)
         return ended.stdout
 
-    def test_handin(self):
-        """make handin passed, said how it went, and its file has the answers."""
-        self.assertEqual(folder["make"].returncode, 0, folder["make"])
-        self.assertIn("07_gssr: passed", folder["make"].stderr)
-        self.assertNotIn("what make grade will say", folder["make"].stderr)
-        self.assertIn("交叉点", folder["good"][TEMPLATE])
-
     def test_failed_handin(self):
         """Where the device can't be had, there is a file all the same, and it says so."""
         env = {**os.environ, "TESTENV": "native"}
@@ -68,24 +61,6 @@ class Grading(unittest.TestCase):
         self.assertRegex(text, "HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed")
         write(f"{self.dir}/handin-x-1.txt", text)
         self.assertIn("Score: 10/100", self.grade())  # nobody else's
-
-    def test_interrupted_handin(self):
-        """Ctrl-C after the second pair: the first is in the file, and it says what happened. (Of
-        the second its end may be missing: what make says and the file leave the VM by two ways.)"""
-        name = f"{ROOT}/handin-x-2.txt"
-        made = subprocess.Popen(["make", "handin", "STUDENT=x-2"], cwd=ROOT,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.PIPE, text=True, start_new_session=True)
-        for line in made.stderr:
-            if line == "02_send_recv: passed\n":
-                os.killpg(made.pid, signal.SIGINT)  # as a terminal does
-        self.assertNotEqual(made.wait(120), 0)
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
-        os.remove(name)
-        os.remove(name.replace(".txt", ".zip"))
-        self.assertIn("=== 01_hello_write exit 0\n", text)
-        self.assertTrue(text.endswith("\n=== end interrupted\n"), text[-200:])
 
     def test_usage(self):
         for words, said in ((("", "05"), "which student"), (("a/b", "05"), "which student"),

@@ -189,13 +189,13 @@ class BadPeers(PairTest):
         client, server = end(client), end(server)
         self.both_pass("03_read", server, client)
 
-    def test_thousands_of_mutated_lines_at_one_server(self):
+    def test_hundreds_of_mutated_lines_at_one_server(self):
         dice, port, tried = random.Random(1), next(ports), 0
         log = tempfile.TemporaryFile()  # a pipe that nobody reads would stop it
         server = subprocess.Popen([path("03_read"), "-p", str(port), "--timeout", "600"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         before = None
-        while tried < 2000:
+        while tried < 600:
             line = mutated(GOOD_LINE, dice)
             if is_good(line) or b"\n" in line and is_good(line[:line.index(b"\n") + 1]):
                 continue  # would be its client: see the next test
@@ -205,7 +205,7 @@ class BadPeers(PairTest):
                 answer = self.answer(connection)
             self.assertRegex(answer, rb"^hello-verbs/2 error=[ -~]+\n$", line)
             tried += 1
-            if tried == 1000:
+            if tried == 300:
                 before = footprint(server)
         after = footprint(server)
         self.assertEqual(after["files"], before["files"])
