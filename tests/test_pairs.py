@@ -3,6 +3,7 @@
 """Every sample as a pair of processes on a real RDMA device."""
 import itertools
 import os
+import random
 import re
 import time
 
@@ -228,12 +229,12 @@ class Bench(PairTest):
 
 
 class WrongPairs(PairTest):
-    def test_each_client_at_each_other_server(self):
+    def test_other_clients_at_each_server(self):
         for there in SAMPLES:
             port = str(next(ports))
             server = start(there, "-p", port)
             wait_for_listener(port, server)
-            others = [sample for sample in SAMPLES if sample != there]
+            others = random.sample([sample for sample in SAMPLES if sample != there], 4)
             for sample in others:
                 with self.subTest(server=there, client=sample):
                     self.check_failed(

@@ -217,11 +217,6 @@ for number in (name[:2] for name in PROGRAM):
 
 
 class One(ShowTest):
-    def test_make_show(self):
-        printed = self.run_pair("05")
-        self.says_what_was("05", printed)
-        self.is_sound()
-
     def test_a_long_run_is_cut(self):
         printed = self.run_pair("02", "-n 400 -s 100")
         self.browser.key("End")

@@ -147,6 +147,8 @@ class Examiner(Careful, Spoiler):
                     subprocess.run(["sh", "-c", f"(sleep .2; kill -CONT {peer.pid}) &"], check=True)
                 if step == "prepared" and len(students) == 2 and pairing.listens(self.user) - {pair.port + 1}:
                     raise Wrong("the server waits for connections on another TCP port, too")
+                if len(students) == 2 and (name := witness.joint(*(side.members() for side in pair.sides.values()))):
+                    raise Wrong(f"both sides have mapped {name}: data may go that way")
                 if step == "moved" and method == "copy" and role == "client":  # another one follows
                     spoilt[:] = self.spoil_staging(pair.sides[role], before[role][-1], layout)
                 if step == "done" and any("RESULT " in line for line in pair.sides[role].said(0)):
@@ -197,9 +199,9 @@ class Examiner(Careful, Spoiler):
         blocks = [base for _, base in memory.find(layout, self.message)]
         read = [c for c in self.nic.seen().copies if not c.writes and c.thread in side.members("threads")
                 and not any(c.addr < base + span(layout) and base < c.addr + c.length for base in blocks)]
-        with suppress(OSError, IndexError):
+        with suppress(IndexError):
             copy = self.random.choice(read)
-            witness.poke(copy.thread, copy.addr + self.random.randrange(copy.length), 1)
+            witness.poke([(copy.thread, copy.addr + self.random.randrange(copy.length))], 1)
             return ["after the first message, a byte in the staging buffer was changed, which packing sets right"]
         return []
 

@@ -23,8 +23,8 @@ DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both reque
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL), "07client": ("send", STORES)}
 
 
-def requests(pid, queue, told_by_messages=False):
-    """Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
+def requests(pid, queue, told_by_messages=False, lists=False):
+    """lists: those of lists begin, 0 for what is inline; else of requests with one element. Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
     (it is not known to be done), and of all that is done. Nothing, if a peer's messages may tell what is done, unless told_by_messages."""
     *completions, send, receive = rings(pid)
     if len(completions) > 2 or queue == "send" and receive[1] and not told_by_messages:  # or more queue pairs
@@ -40,9 +40,10 @@ def requests(pid, queue, told_by_messages=False):
         if told < 0:
             break
         lent.append(request)  # so are those without one, up to the next that has one
-    return [[struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
-             if number(request, DMA[queue] + 12) == 1 and not (queue == "send" and number(request, 16) & INLINE)]
-            for some in (waits, lent, done)]
+    def inline(request):
+        return queue == "send" and number(request, 16) & INLINE
+    return [[0 if inline(request) else struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
+             if lists or number(request, DMA[queue] + 12) == 1 and not inline(request)] for some in (waits, lent, done)]
 
 
 def pages(start, length):
@@ -84,14 +85,23 @@ class Watched:
 
 class Idle(Watched):
     """The blocks of one side, while the NIC gathers from them or scatters into them: no processor has to."""
-    def __init__(self, pair, role, pid, base, layout, kind, random, moving):
-        """moving: if messages are under way, tells by which method."""
+    def __init__(self, pair, role, held, layout, kind, random, moving):
+        """held: their processes and addresses; moving: if messages are under way, tells by which method."""
         super().__init__(pair, role)
-        self.pid, self.moving, at = pid, moving, base + layout.block_size
+        self.pid, base = held[0]
+        self.moving, self.spans, at = moving, [range(base, base + span(layout)) for _, base in held], base + layout.block_size
         while (at - base) % layout.stride >= layout.block_size:  # in a gap
             at = random.choice(pages(base, span(layout))) + random.randrange(mmap.PAGESIZE)
         self.watch(kind, [at])
         self.switch(False)
+
+    def look(self, method):
+        """Do the newest requests name other memory? More than two messages have gone, so they are of this method."""
+        with suppress(OSError, ValueError):
+            newest = sum(requests(self.pid, "receive" if self.role == "server" else "send", True, True), [])[:2]
+            if newest and not any(at in blocks for at in newest for blocks in self.spans) and all(
+                    any(start <= at < end for start, end, *_ in maps(self.pid)) for at in newest):
+                raise Wrong(f"{method}: the {self.role}'s requests name other memory than its blocks while messages are measured")
 
     def touched(self):
         self.switch(False)

@@ -81,8 +81,8 @@ class Midway:
     def flip(self, at, role=None, places=None):
         """A bit of the message, where its source is, or another side has it."""
         shape = self.shape(role or self.source)
-        for pid, base in places or self.places:
-            poke(pid, base + at // shape.block_size * shape.stride + at % shape.block_size, 1)
+        poke([(pid, base + at // shape.block_size * shape.stride + at % shape.block_size)
+              for pid, base in places or self.places], 1)
 
     def change(self):
         """What the source has."""
@@ -103,7 +103,9 @@ class Midway:
         packets = -(-len(self.message) // MTU)
         gone = self.gone(pair) if step == "meanwhile" else 0
         for idle in self.idle if step == "meanwhile" else ():
-            idle.switch(bool(self.moving(pair, 6)))
+            idle.switch(bool(method := self.moving(pair, 6)))
+            if method:
+                idle.look(method)
         if gone >= 3 and self.arrived is None:
             self.arrived = []
             self.change()
@@ -181,7 +183,7 @@ class Midway:
             self.last = move in (1, 3) and self.source in self.contiguous  # of 06: what is READ was not packed before
             # 19 may be under way with what was there before; of 07, as many more may wait to be unpacked.
             self.when = range(24, 31 if self.contiguous else 99) if move % 2 else range(6, 99)
-            self.idle = [Idle(pair, role, *held[0], self.layout, ALL if role == self.source else STORES, self.random,
+            self.idle = [Idle(pair, role, held, self.layout, ALL if role == self.source else STORES, self.random,
                               lambda: self.moving(pair, 7)) for role, held in self.bases.items() if held and move not in (2, 3)]
         self.ended = move == 2 * self.methods
         return "cut" if self.ended else None

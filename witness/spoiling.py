@@ -85,9 +85,7 @@ class Spoiler:
             members = [pid]
         for place, change in changes:
             at = base + place // block * stride + place % block
-            for member in members:
-                with suppress(OSError, IndexError):  # another process than the one with the blocks
-                    witness.poke(member, at, change)
+            witness.poke([(member, at) for member in members], change)  # one of them has the blocks
 
     def forgets(self):
         """Against itself, with a wrong bit where the first message is verified: in the end both say so."""
@@ -99,8 +97,8 @@ class Spoiler:
             if step == "verify" and not spoilt:
                 one_piece = Layout(3 * size, 1, 3 * size)
                 spoilt.extend(Memory(pair.sides[self.receiver].members()).find(one_piece if self.lab == "05" else layout, message))
-                for pid, base in spoilt:
-                    witness.poke(pid, base + self.random.randrange(size), 1 << self.random.randrange(8))
+                at = self.random.randrange(size)
+                witness.poke([(pid, base + at) for pid, base in spoilt], 1 << self.random.randrange(8))
 
         pair = self.itself(on, self.tried, self.checked())
         for side in pair.sides.values() if spoilt else ():

@@ -302,8 +302,20 @@ def number(data, at):
     return int.from_bytes(data[at:at + 4], "little")
 
 
-def poke(thread, addr, change):
-    """Changes bits of a byte in the memory of a thread's process."""
-    with open(f"/proc/{thread}/mem", "r+b", buffering=0) as file:
-        byte = os.pread(file.fileno(), 1, addr)[0]
-        os.pwrite(file.fileno(), bytes([byte ^ change]), addr)
+def poke(places, change):
+    """Changes bits of the bytes at these places, as process and address. They may be the same memory, or not there."""
+    files = []
+    for pid, addr in places:
+        with suppress(OSError, IndexError):
+            file = open(f"/proc/{pid}/mem", "r+b", buffering=0)
+            files.append((file, addr, os.pread(file.fileno(), 1, addr)[0]))
+    for file, addr, byte in files:
+        with suppress(OSError), file:
+            os.pwrite(file.fileno(), bytes([byte ^ change]), addr)
+
+
+def joint(*sides):
+    """The name of what processes of both sides have mapped, if one of them may write there; or nothing."""
+    mapped = [{(inode, name): rights[1] for pid in side for _, _, rights, _, inode, name in sorted(maps(pid), key=lambda m: m[2][1])
+               if rights[3] == "s" and not name.endswith(DEVICE)} for side in sides]
+    return next((what[1] for what in mapped[0] if what in mapped[1] and "w" in mapped[0][what] + mapped[1][what]), "")
