@@ -13,6 +13,7 @@ DIGEST = [(r"memory_digest\(memory, l\)", "fnv1a(FNV_BASIS, memory->blocks ? mem
           (r'#include "blocks.h"', '#include "blocks.h"\n#include "data.h"')]
 RIGHT = "static char right[1 << 24]; pattern_fill(right, l->bytes, memory->seed); "
 DATA = (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')
+MMAN = (r'#include "report.h"', '\\g<0>\n#include <fcntl.h>\n#include <sys/mman.h>\n#include <unistd.h>')
 SPLIT = r"method == METHOD_SGL \? s->max_sge : 1"  # 07
 BLOCKS = r"method == METHOD_SGL \|\| method == METHOD_EACH"
 BOTH = {  # 05 and 06
@@ -153,6 +154,21 @@ PLANTED = {
         "leaves-some-under-way": ("itself", "copy: the client goes on while it measures before it has polled", [
             (r"s->posted\);\n\}\n\nint main", "latency ? s->posted : last_of[count % depth]);\n}\n\nint main")]),
         "packs-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
+        "packs-from-another-mapping": ("itself", "sgl: the client's requests name other memory than its blocks", [
+            MMAN, (r"(?=static void post_message)", "static char *twice;\n"),
+            (r"struct memory \*memory = &side.memory;", r"""\g<0>
+    const size_t room = (memory->span + 128 + 4095) / 4096 * 4096;
+    const int fd = client && work.bench ? memfd_create("blocks", 0) : -1;
+    if (ftruncate(fd, (off_t)room) == 0) {
+        memory->blocks = (char *)mmap(NULL, room, 3, MAP_SHARED, fd, 0) + 64;
+        twice = (char *)mmap(NULL, room, 1, MAP_SHARED, fd, 0) + 64;
+    }"""),
+            (r"(if \(method == METHOD_COPY)( \|\| method == METHOD_CONTIG)", r"""if (method == METHOD_SGL && twice) layout_pack(l, twice, staging);
+    \1 || (method == METHOD_SGL && twice)\2""")]),
+        "both-map-a-file": ("itself", "both sides have mapped .*/both", [
+            MMAN, (r"struct memory \*memory = &side.memory;", r"""\g<0>
+    const int fd = open("/dev/shm/both", O_RDWR | O_CREAT, 0600);
+    if (ftruncate(fd, 4096) == 0) mmap(NULL, 4096, 3, MAP_SHARED, fd, 0);""")]),
         "contig-left-out": ("itself", "measuring: contig: the message is not there", [
             (r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")]),
         "contig-in-pieces": ("itself", "measuring: contig: [0-9]* packets for a message of 64 KiB in one piece", [
