@@ -49,8 +49,7 @@ def read_reference(path):
             if f and f.layout.bytes == expected.SWEEP_BYTES:
                 p50[lab, f.method, f.layout.block_size] = f.p50
     try:
-        return {(lab, method): [p50[lab, method, size] / p50[lab, "contig", size]
-                                for size in expected.SWEEP]
+        return {(lab, method): [p50[lab, method, size] / p50[lab, "contig", size] for size in expected.SWEEP]
                 for lab in (5, 6, 7) for method in expected.METHODS}
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{path}: no figures of lab, method, block size {missing}") from missing
@@ -100,10 +99,8 @@ def check_method(h, swept, should, contig, f):
     for bad, words in (
             (f.clock != contig.clock, "another clock than the other methods'"),
             (f.p50 > f.p99, "the median is above the 99th percentile"),
-            (not least <= overlap <= most,
-             f"latency and bandwidth don't agree: {overlap:.2f} messages in flight"),
-            (ratio < FASTEST_LIST[f.clock],
-             f"faster than the same bytes in one piece, {ratio:.2f} of its time"),
+            (not least <= overlap <= most, f"latency and bandwidth don't agree: {overlap:.2f} messages in flight"),
+            (ratio < FASTEST_LIST[f.clock], f"faster than the same bytes in one piece, {ratio:.2f} of its time"),
             (compared and not should / slack <= ratio <= should * slack,
              f"{ratio:.2f} times as long as in one piece; this should be about {should:.2f}")):
         if bad:

@@ -170,8 +170,7 @@ def write_tables(path, rows):
         out = csv.DictWriter(file, rows[0], lineterminator="\n")
         out.writeheader()
         for row in rows:  # a spreadsheet must not take a text for a formula
-            out.writerow({name: "'" * (str(cell)[:1] in tuple("=+-@")) + str(cell)
-                          for name, cell in row.items()})
+            out.writerow({name: "'" * (str(cell)[:1] in tuple("=+-@")) + str(cell) for name, cell in row.items()})
     with open(os.path.splitext(path)[0] + ".json", "w", encoding="ascii") as file:
         json.dump(rows, file, indent=1)
 

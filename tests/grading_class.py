@@ -92,7 +92,7 @@ def make_class():
     script = "".join(f"echo STUDENT {s}; grading/handin.sh inside pairs {s} {seeds[s]} 05 05_*"
                      " || exit\n"
                      for s in students)
-    boot = command("testenv/testenv.sh", "run", "setarch", "-R", "bash", "-c", script,
+    boot = command("testenv/testenv.sh", "run", "bash", "-c", script,
                    env={**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000", "TESTENV_CPU": "max,-erms,-fsrm"})
     pairs = boot.stdout.split("STUDENT ")[1:]
     assert boot.returncode == 0 and len(pairs) == len(students), "the pairs in the VM failed"
@@ -305,6 +305,11 @@ def inside(name, line):
     return within(name, "(?<=18515\n)", line)
 
 
+def backwards(text):
+    start, *parts = re.split("(?m)^(?==== (?:0[1-7]|measured)[^ ]*$)", text[:text.rindex("=== end")].partition("=== answers\n")[0])
+    return start + "=== answers\nall are right\n" + "".join(reversed(parts)) + "=== end complete\n"
+
+
 MORE = "make handin didn't write 1 of its lines"
 # What happens to honest people's files: what makes one of a good one, and what is remarked. It
 # costs nothing.
@@ -346,6 +351,17 @@ ODD = {
                                                      t.split("\n")), "wrapped lines"),
     "a section pasted twice": (lambda t: t.replace("=== 04", section(t, "03_read") + "=== 04", 1),
                                "came with a section twice, word for word$"),
+    "answers first, sections backwards": (backwards, "the marks of make answers are missing"),
+    "an interrupted run before it": (lambda t: t[:t.index("=== 03")] + "=== end interrupted\n\n" + t, ".*HANDIN version=1"),
+    "a spreadsheet": (lambda t: "Name;M\u00fcller;;\r\n" + "".join(
+        ('"' + line.replace('"', '""') + '"' if set(line) & set(',;"') else line) + ";;;\r\n" for line in t.splitlines()),
+                      "a table's cells"),
+    "a spreadsheet that quotes less": (lambda t: "".join(
+        ('"' + line.replace('"', '""') + '"' if '"' in line else line) + ";;\n" for line in t.splitlines()), "a table's cells"),
+    "a table of one column": (lambda t: re.sub('(?m)^(.*[,"].*)$', lambda m: '"' + m[1].replace('"', '""') + '"', t),
+                              "a table's cells"),
+    "Word": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t).replace(" on ", "\xa0on\xa0").replace(
+        "=== 04", "Wei\xdf, page 2\f\n=== 04", 1).encode("cp1252", "replace"), "a word processor's blanks"),
     "online text": (lambda t: "<div><p>" + html.escape(t).replace(" ", "&nbsp;").replace("\n", "</p><p>") + "</p></div>",
                     "came with HTML, blank lines"),
     "online text with breaks": (lambda t: "<!DOCTYPE html>\n<html><body>" + html.escape(t).replace("\n", "<br />\r\n"),
