@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 tier=${1:-quick}
 unset MAKEFLAGS MFLAGS MAKELEVEL # or the makes in here say which directory they enter
 export TESTENV=${TESTENV:-vm}
+export HV_SOME=${HV_SOME:-$RANDOM} # see some() in samples.py
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 fast=max,-erms,-fsrm # QEMU's processor where no figures are looked at: it is emulated in less time
@@ -112,7 +113,7 @@ pairs() {
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
 		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
-		TESTENV_PASS="HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
+		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
@@ -341,6 +342,7 @@ skipped=$(count '^ok .*# SKIP')
 passed=$(($(count '^ok ') - skipped))
 failed=$(count '^not ok ')
 line="$passed passed, $failed failed"
+echo "# of much that is alike some, HV_SOME=$HV_SOME; HV_SOME=all takes all"
 [ "$skipped" -eq 0 ] || line="$line, $skipped skipped"
 echo "# ${parts[*]}: $SECONDS s"
 echo "$line"
