@@ -30,11 +30,11 @@ HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\u
 COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(\x07|\x1b\\\\))")
 # A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH.
 WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
-                     "[^\n]{1,300}?) ?\n(?=[A-Za-z0-9_]{1,20}=)")
+                     "[^\n]{1,300}?) ?\n[ \t]{0,9}(?=[A-Za-z0-9_]{1,20}=)")
 QUOTED = re.compile("(?m)^((> ?){1,9}|[0-9-]{10}[T ][0-9:.,]{8,18}Z? )HANDIN ")  # in a mail; in a log, behind the time
 UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
-# Of word processors: blanks that don't break, pages, quotation marks; in UTF-8 or in Windows-1252.
-PLAIN = str.maketrans("\xa0\udca0\f\u2018\u2019\u201c\u201d\udc91\udc92\udc93\udc94", "   ''\"\"''\"\"")
+# Of word processors: pages, and blanks that don't break and quotation marks in UTF-8, Windows-1252 and Mac Roman.
+PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3", "  ''\"\" ''\"\" ''\"\"")
 CELLS = re.compile('(?m)^("?)HANDIN [^\n"]{1,300}?\\1([;,]{0,99})$')  # a table's: in quotation marks, with other cells behind
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
@@ -208,7 +208,7 @@ def check_side(h, part, first, end, sample, role):
         "status": ("PASS", f"the {role} didn't pass"),
         "bytes": (message[part][0], f"bytes {other}"),
         "digest": (f"{message[part][1]:016x}", f"the {role}'s digest is not that of student {h.student}'s message")}
-    said = {i: h.lines[i] for i in range(first, end) if h.lines[i]}
+    said = {i: h.lines[i] for i in range(first, end) if h.lines[i] and h.lines[i].isascii()}
     layouts = {i: found for i, line in said.items() if (found := fields(line, "LAYOUT"))}
     results = {i: found for i, line in said.items() if (found := fields(line, "RESULT"))}
     for i, line in said.items():
