@@ -255,7 +255,7 @@ class Run:
             self.spoilt = True
             with suppress(OSError):
                 at = regions[region]
-                witness.poke(at.thread, at.addr + (offset if offset >= 0 else at.length - offset - 1), change)
+                witness.poke([(at.thread, at.addr + (offset if offset >= 0 else at.length - offset - 1))], change)
 
     def replace(self, role, pattern, by):
         """Changes the line that a role has just sent."""
