@@ -200,9 +200,10 @@ part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc famil
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
 part_starters() {
 	family starters python3 tests/test_starter.py Places HalfWay.test_the_last_is_the_sample \
-		HalfWay.test_only_what_is_written_differs Release.test_no_line_of_a_solution_is_in_it
+		HalfWay.test_only_what_is_written_differs
 }
-part_break() { family break python3 tests/test_break.py Asked Answers Driven; } # make break, answers.txt
+part_break() { family break python3 tests/test_break.py Asked Answers \
+	Driven.test_{on_a_terminal,nothing_is_run_without_a_prediction,a_tree_that_has_been_changed}; } # make break, answers.txt
 part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints; }
 part_grading() {
 	family collect python3 tests/test_collect.py
@@ -239,7 +240,7 @@ part_check() { # make check: all labs, all half-written programs, all wrong ones
 	family check python3 tests/test_check.py Check.test_samples_and_halves Check.test_mutants Check.test_blocks \
 		Check.test_commands
 }
-part_break_all() { family break-all python3 tests/test_break.py Outcomes; } # each step of the handout
+part_break_all() { family break-all python3 tests/test_break.py Outcomes Driven.test_without_a_terminal; } # each step of the handout
 part_half_way() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast family half-way python3 tests/test_starter.py HalfWay Release; }
 part_crowd() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Dying OwnPairs OwnDying Crowd OwnCrowd
