@@ -89,7 +89,7 @@ def setUpModule():
 
 
 class WireTest(PairTest):
-    spent, chance = 0, 0  # pairs of a test whose retries were used up, and how many may be
+    spent, chance = 0, 1  # pairs of a test that ended by what a QP sent again, and how many may: a VM may have had no turn
 
     def spoil(self, what):
         """Makes the wire bad in both directions; good again after the test."""
@@ -116,7 +116,8 @@ class WireTest(PairTest):
                 client = end(client)
                 # All start at once: on a busy machine one may have no turn between connecting and its line.
                 silent = "refused: the peer is silent" in client.err
-                spent = "transport retry counter exceeded" in client.err
+                # Status 9, seen once in hundreds: Linux 6.1's rxe begins again in the middle of a message, while an ACK comes.
+                spent = re.search(r"transport retry counter exceeded|\(status 9\)", client.err) is not None
                 if silent or spent:  # it would wait for long
                     server.kill()
                 server = end(server)
@@ -125,6 +126,7 @@ class WireTest(PairTest):
                 self.spent += spent and "the last WRITE" not in client.err
                 if not silent and not spent or self.spent > self.chance:
                     break
+                print(f"# {sample}: once more: {client.err.splitlines()[:1]}", flush=True)
                 (_, server, client), = self.start_all(address, {sample: patient[sample]})
             with self.subTest(sample=sample):
                 self.both_pass(sample, server, client)
@@ -193,7 +195,7 @@ class Capture(WireTest):
 
 
 class Bad(WireTest):
-    pairs, chance = 0, 1
+    pairs = 0
 
     @classmethod
     def tearDownClass(cls):
