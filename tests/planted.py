@@ -153,7 +153,7 @@ PLANTED = {
             (r"slot \* l->bytes", "slot * (l->bytes / 64 * 64)")]),
         "leaves-some-under-way": ("itself", "copy: the client goes on while it measures before it has polled", [
             (r"s->posted\);\n\}\n\nint main", "latency ? s->posted : last_of[count % depth]);\n}\n\nint main")]),
-        "packs-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
+        "packs-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|the client's requests name other memory|[0-9]* packets were sent for 40)", COPIES_MANY),
         "packs-from-another-mapping": ("itself", "sgl: the client's requests name other memory than its blocks", [
             MMAN, (r"(?=static void post_message)", "static char *twice;\n"),
             (r"struct memory \*memory = &side.memory;", r"""\g<0>
@@ -276,7 +276,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || count == 1 || i < count || i - count < count % depth)) layout_unpack")]),
         "unpacks-every-second": ("itself", "copy: the client does not unpack a message from where it came in", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (i % depth) % 2 == 0) layout_unpack")]),
-        "unpacks-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|[0-9]* packets were sent for 40)", COPIES_MANY),
+        "unpacks-when-many": ("itself", "measuring: sgl: (the client's processor touches its blocks|the client's requests name other memory|[0-9]* packets were sent for 40)", COPIES_MANY),
         "unpacks-the-last": ("itself", "measuring: copy: (what changes in the memory|the client does not unpack a message)", [
             (r"(if \(method == METHOD_COPY)\) layout_unpack", r"\1 && (latency || i == count + depth - 1)) layout_unpack")]),
         "leaves-the-last-ones": ("itself", "measuring: copy: what changes in the memory", [
@@ -352,7 +352,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r"if \(work.bench\) pass = measure.*?;", r"const bool sends = memory->sends; memory->sends = true; \g<0> memory->sends = sends;")]),
         "acknowledges-late": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
-        "packs-one-at-a-time": ("itself", "measuring: sgl: the client's processor touches its blocks", [
+        "packs-one-at-a-time": ("itself", "measuring: sgl: the client's (processor touches its blocks|requests name other memory)", [
             (r"const struct pieces p = pieces_of\(s, l, method, i % depth\);", """struct pieces p = pieces_of(s, l, method, i % depth);
         if (latency && method == METHOD_SGL) {
             p.base = s->memory.contig;

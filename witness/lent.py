@@ -23,8 +23,8 @@ DMA, SGE = {"send": 184, "receive": 16}, 24  # struct rxe_dma_info in both reque
 BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": ("receive", ALL), "07client": ("send", STORES)}
 
 
-def requests(pid, queue, told_by_messages=False, lists=False):
-    """lists: those of lists begin, 0 for what is inline; else of requests with one element. Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
+def requests(pid, queue, told_by_messages=False, lists=False, least=0):
+    """lists: those of lists begin, 0 for what is inline; else of requests with one element, of at least so many bytes. Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
     (it is not known to be done), and of all that is done. Nothing, if a peer's messages may tell what is done, unless told_by_messages."""
     *completions, send, receive = rings(pid)
     if len(completions) > 2 or queue == "send" and receive[1] and not told_by_messages:  # or more queue pairs
@@ -43,7 +43,8 @@ def requests(pid, queue, told_by_messages=False, lists=False):
     def inline(request):
         return queue == "send" and number(request, 16) & INLINE
     return [[0 if inline(request) else struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
-             if lists or number(request, DMA[queue] + 12) == 1 and not inline(request)] for some in (waits, lent, done)]
+             if lists or number(request, DMA[queue] + 12) == 1 and not inline(request)
+             and number(request, DMA[queue] + SGE + 8) >= least] for some in (waits, lent, done)]
 
 
 def pages(start, length):
@@ -116,7 +117,7 @@ class Lent(Watched):
         no such buffer yet."""
         super().__init__(pair, role)
         (self.queue, kind), self.acked = BUFFERS[side], side == "07client"
-        self.requests = lambda: requests(self.pid, self.queue, self.acked)
+        self.requests = lambda: requests(self.pid, self.queue, self.acked, least=len(message))  # not of what comes next
         for self.pid in (members := pair.sides[role].members()):
             with suppress(OSError, ValueError), open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
                 waits, lent, done = self.requests()
