@@ -40,10 +40,9 @@ def requests(pid, queue, told_by_messages=False, lists=False, least=0):
         if told < 0:
             break
         lent.append(request)  # so are those without one, up to the next that has one
-    def inline(request):
-        return queue == "send" and number(request, 16) & INLINE
-    return [[0 if inline(request) else struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
-             if lists or number(request, DMA[queue] + 12) == 1 and not inline(request)
+    inline = INLINE if queue == "send" else 0
+    return [[0 if number(request, 16) & inline else struct.unpack_from("=Q", request, DMA[queue] + SGE)[0] for request in some
+             if lists or number(request, DMA[queue] + 12) == 1 and not number(request, 16) & inline
              and number(request, DMA[queue] + SGE + 8) >= least] for some in (waits, lent, done)]
 
 
