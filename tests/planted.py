@@ -38,6 +38,10 @@ BOTH = {  # 05 and 06
          "if (method == METHOD_CONTIG || (method == METHOD_COPY && l->block_num > 32))")]),
     "completion-ignored": ("careful", "its request fails: the client says", [
         (r"wait_completion\(s->qp->send_cq, [^;]*;", "while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) {}")]),
+    "flushed-is-done": ("careful", "its request fails: the client says", [
+        (r"wait_completion\(s->qp->send_cq, [^;]*;", """while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) {}
+        if (wc.wr_id == 0) continue;
+        if (wc.status && wc.status != IBV_WC_WR_FLUSH_ERR) die_wc(&wc, "it");""")]),
     "last-request-not-awaited": ("careful", "goes on before its last request has completed", [
         (r"s->wr\[first \+ piece - 1\]\.(send_flags|wr_id)", r"s->wr[first + (piece > 1 ? piece - 2 : 0)].\1")]),
     "completions-not-polled": ("careful", "goes on before it has polled", [

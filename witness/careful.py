@@ -89,8 +89,8 @@ class Careful:
             for field in (rb" qpn=\S+", rb" psn=\S+") if step == "server's line" else ():
                 pair.said["server"] = re.sub(field, re.search(field, pair.first["client"])[0], pair.said["server"])
 
-        for on in (nowhere, *[to_itself] * (self.whole and self.lab != "07")):
-            self.when("its request fails", self.refuses, "client", on, Layout(17, self.random.randint(5, 20), 30))
+        for on, most in ((nowhere, self.random.choice((20, 120))), *[(to_itself, 120)] * (self.whole and self.lab != "07")):
+            self.when("its request fails", self.refuses, "client", on, Layout(17, self.random.randint(most - 15, most), 30))  # one, or several
         if self.lab == "06":
             self.when("while its READs are under way", self.refuses, "client", self.scribble)
         for role, peer in OTHER.items():
