@@ -139,8 +139,7 @@ def files_of(folder):
     """All regular files below it that aren't hidden, without following links."""
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f[0] != "." and f != "__MACOSX")
-        yield from (os.path.join(at, name) for name in sorted(names)
-                    if name[0] != "." and regular(os.path.join(at, name)))
+        yield from (os.path.join(at, name) for name in sorted(names) if name[0] != "." and regular(os.path.join(at, name)))
 
 
 def program_in(home, files, lab, remarks):

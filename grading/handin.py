@@ -114,8 +114,7 @@ def read(path):
 
 def read_header(h):
     """Returns the number of the line that says whose it is: the first but for a human's words."""
-    headers = [(i, found) for i, line in enumerate(h.lines)
-               if (found := fields(line, "HANDIN")).get("version") == "1"]
+    headers = [(i, found) for i, line in enumerate(h.lines) if (found := fields(line, "HANDIN")).get("version") == "1"]
     if not headers:
         raise Refused("its first line is not that of a hand-in")
     at, header = headers[0]

@@ -46,8 +46,7 @@ def left_out(folder, names):
 
 def put_together(lab, entries, built):
     """What the VM takes: the reference, the suite without samples, the hand-ins."""
-    shutil.copy(next(path for path in glob.glob(f"{ROOT}/{lab}_*/*") if os.access(path, os.X_OK)),
-                f"{built}/reference")
+    shutil.copy(next(path for path in glob.glob(f"{ROOT}/{lab}_*/*") if os.access(path, os.X_OK)), f"{built}/reference")
     for part in ("common", "blocks", "build/objects"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
     shutil.copytree(f"{ROOT}/build/objects", f"{built}/suite/build/short")
@@ -152,8 +151,7 @@ def main(lab="", folder=""):
     rows = known()
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            hand_ins = [s for s in collect.collect(folder, lab, scratch, os.environ.get("ONE"))
-                        if s.program and s.lab == lab]
+            hand_ins = [s for s in collect.collect(folder, lab, scratch, os.environ.get("ONE")) if s.program and s.lab == lab]
         except (OSError, ValueError):
             hand_ins = []
         if lab not in ("05", "06", "07") or not hand_ins:

@@ -4,6 +4,7 @@
 import email.message
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -260,9 +261,13 @@ class Similar(Folder):
         self.put("author/p.c", starter.starter_of("05") + own)
         self.put("copier/p.c", starter.starter_of("05") +
                  own.replace("b", "result").replace("a *", "value /* mine */ *").replace("int a", "int value"))
+        own_names = re.sub(r"\b(s|m|l|n|i|first|staging|method|last_of|per_wr|piece)\b", r"my_\1", sample)
+        self.put("renamed/p.c", re.sub(r"/\*.*?\*/", "", own_names, flags=re.S))
         out = subprocess.run([f"{ROOT}/grading/similar.py", "05", self.dir], check=True, capture_output=True,
                              text=True).stdout
-        self.assertRegex(out, r"\A *(9\d|100) %  author .* 0 % of the sample's\)  of  copier .*\n# 3 programs\n\Z")
+        self.assertRegex(out, r"\A *(9\d|100) %  author .*  of  copier .*\n100 %  solution .*  of  the sample's solution\n"
+                         r" *[6-9]\d %  renamed .*  of  the sample's solution\n# 4 programs\n\Z")
+
 
 
 if __name__ == "__main__":
