@@ -148,7 +148,7 @@ bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what gra
 
 ##@ Develop
 
-test: ## install what is missing, test each claim once (ONLY="PART…": some parts; ONLY=list)
+test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list)
 	@testenv/deps.sh build vm wire test
 	@tests/run.sh quick
 

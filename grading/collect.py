@@ -174,14 +174,14 @@ def look_into(submission, folder, lab, scratch, ordered):
         submission.refused = f"it holds more than {4 * MOST_FILES} files"
         return
     texts = [f for f in files if is_text(f)]
-    # A complete one before others.
+    # The last one counts: a complete one, if there is one.
     texts.sort(key=lambda f: (b"=== end complete" in begins(f, MOST_BYTES).replace(b"\0", b""), 0 if ordered else os.path.getmtime(f)))
     submission.remarks += [bad] if bad and texts else []
     submission.refused = "" if texts else bad
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:
-        submission.remarks.append(f"of {len(texts)} texts the latest counts")
+        submission.remarks.append(f"of {len(texts)} texts the latest complete one counts")
     texts = texts or [f for f in files if re.search(r"(?i)handin.*\.txt$", f)][:1]
     submission.text = texts[-1] if texts else None
     submission.student, submission.lab = said(submission.text) if texts else ("", "")

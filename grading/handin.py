@@ -259,7 +259,7 @@ def tidied(data):
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n")
     typed, lines = lines, lines.translate(PLAIN)
-    if (cells := CELLS.search(lines)) and any(cells.groups()):
+    if cells := next((found for found in [CELLS.search(lines)] if found and any(found.groups())), None):
         lines = re.sub('(?m)^"(.*)"$', lambda line: line[1].replace('""', '"'),
                        re.sub("(?m)[;,]{%d}$" % len(cells[2]), "", lines))
     if quoted := QUOTED.search(lines):
@@ -273,7 +273,7 @@ def tidied(data):
     with_colours = lines.removesuffix("\n").split("\n")
     lines = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
     return lines, [words for words, there in (
-        ("UTF-16", wide), ("HTML", page), ("a table's cells", cells and any(cells.groups())), ("quotation marks or times before its lines", quoted),
+        ("UTF-16", wide), ("HTML", page), ("a table's cells", cells), ("quotation marks or times before its lines", quoted),
         ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
         ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
         ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)), ("carriage returns", "\r" in text)) if there]

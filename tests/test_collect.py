@@ -201,7 +201,7 @@ class Collect(Folder):
         found = self.found()["s"]
         self.assertEqual((found.lab, os.path.basename(found.text)), ("06", "handin-s (1).txt"))
         self.assertIn("not read: report.docx", found.remarks)
-        self.assertIn("of 2 texts the latest counts", found.remarks)
+        self.assertIn("of 2 texts the latest complete one counts", found.remarks)
         self.put("t/handin.ipynb", TEXT.format("t", "05"))
         found = self.found()["t"]
         self.assertEqual((found.text, found.remarks), (None, ["not read: handin.ipynb"]))

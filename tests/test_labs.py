@@ -43,7 +43,7 @@ NOT_RUN = {
     "make rxe-up": "needs a kernel with rdma_rxe, and root",
     "sudo apt install": "changes this machine",
     "sudo dnf install": "is for another distribution",
-    "make handin": "takes minutes; test_grading.py runs it",
+    "make handin": "takes minutes; test_handin.py runs it",
     "make grade": "needs hand-ins; test_grading.py and test_programs.py have some",
     "make similar": "needs hand-ins; test_collect.py has some",
     "make bundle": "is run by test_bundles.py",

@@ -89,7 +89,7 @@ def setUpModule():
 
 
 class WireTest(PairTest):
-    spent, chance = 0, 1  # pairs of a test that ended by what a QP sent again, and how many may: a VM may have had no turn
+    spent, chance = 0, 0  # pairs of a test whose retries were used up, and how many may be
 
     def spoil(self, what):
         """Makes the wire bad in both directions; good again after the test."""
@@ -116,8 +116,7 @@ class WireTest(PairTest):
                 client = end(client)
                 # All start at once: on a busy machine one may have no turn between connecting and its line.
                 silent = "refused: the peer is silent" in client.err
-                # Status 9: seen once, in 07, on a busy machine. Why is not known; perhaps rxe goes on wrongly in a message.
-                spent = re.search(r"transport retry counter exceeded|\(status 9\)", client.err) is not None
+                spent = "transport retry counter exceeded" in client.err
                 if silent or spent:  # it would wait for long
                     server.kill()
                 server = end(server)
@@ -195,7 +194,7 @@ class Capture(WireTest):
 
 
 class Bad(WireTest):
-    pairs = 0
+    pairs, chance = 0, 1
 
     @classmethod
     def tearDownClass(cls):

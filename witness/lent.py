@@ -24,8 +24,9 @@ BUFFERS = {"05client": ("send", STORES), "06client": ("send", ALL), "07server": 
 
 
 def requests(pid, queue, told_by_messages=False, lists=False, least=0):
-    """lists: those of lists begin, 0 for what is inline; else of requests with one element, of at least so many bytes. Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
-    (it is not known to be done), and of all that is done. Nothing, if a peer's messages may tell what is done, unless told_by_messages."""
+    """Addresses in one queue of a process with one queue pair, the last one first: of what waits, of what else is lent
+    (it is not known to be done), and of all that is done. Nothing, if a peer's messages may tell what is done, unless
+    told_by_messages. Of requests with one element, of at least so many bytes; or lists: where each begins, 0 if inline."""
     *completions, send, receive = rings(pid)
     if len(completions) > 2 or queue == "send" and receive[1] and not told_by_messages:  # or more queue pairs
         return [], [], []

@@ -314,8 +314,11 @@ def poke(places, change):
             os.pwrite(file.fileno(), bytes([byte ^ change]), addr)
 
 
-def joint(*sides):
-    """The name of what processes of both sides have mapped, if one of them may write there; or nothing."""
-    mapped = [{(inode, name): rights[1] for pid in side for _, _, rights, _, inode, name in sorted(maps(pid), key=lambda m: m[2][1])
-               if rights[3] == "s" and not name.endswith(DEVICE)} for side in sides]
-    return next((what[1] for what in mapped[0] if what in mapped[1] and "w" in mapped[0][what] + mapped[1][what]), "")
+def apart(sides):
+    """Nothing is mapped by processes of both sides of a pair, where one of them may write."""
+    mapped = [[((inode, name), rights) for pid in side.members() for _, _, rights, _, inode, name in maps(pid)
+               if rights[3] == "s" and not name.endswith(DEVICE)] for side in sides.values()]
+    both = set.intersection(*({what for what, _ in each} for each in mapped))
+    for what, rights in sum(mapped, []):
+        if what in both and rights[1] == "w":
+            raise Wrong(f"both sides have mapped {what[1]}: data may go that way")
