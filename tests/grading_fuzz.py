@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from grading_class import SHOWN, write
-from samples import ROOT, SOME
+from samples import ROOT, SOME, some
 
 sys.path.insert(0, f"{ROOT}/grading")
 import collect  # noqa: E402  pylint: disable=wrong-import-position
@@ -127,7 +127,7 @@ def floods(good, student):
               "RESULT a=1", "LAYOUT a=1", "BENCH a=1", "BENCH 0x", "--- a", "HANDIN a=1", "ENV a",
               ";", "\"", "01_hello_write server: x", "--- server: a", "swap ", "look ->"]
     with tempfile.TemporaryDirectory(prefix="grading.") as path:
-        for unit in [one + random.choice(("", "\n")) for one in units]:
+        for unit in [one + random.choice(("", "\n")) for one in some(units)]:
             times = size // len(unit.encode("utf-8", "surrogateescape"))
             if "\n" in unit or "\r" in unit:
                 times = min(times, handin.MAX_LINES - good.count("\n") - 5)

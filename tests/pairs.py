@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Pairs on a real RDMA device, and what their messages must be; shared by the tests."""
+import ctypes
 import itertools
 import os
 
-from samples import SampleTest, end, start, wait_for_listener
+from samples import ROOT, SampleTest, end, start, wait_for_listener
 
 MASK = 2**64 - 1
 ports = itertools.count(20000 + os.getpid() % 40000)  # a TCP port for each pair: no test waits for another's
@@ -11,21 +12,19 @@ ports = itertools.count(20000 + os.getpid() % 40000)  # a TCP port for each pair
 IN_VM = os.path.exists("/sys/class/net/dummy0") and os.geteuid() == 0
 
 
+EXPECTED = ctypes.CDLL(os.path.join(ROOT, "build", "expected.so"))  # tests/expected.c
+EXPECTED.fnv1a.restype = ctypes.c_uint64
+
+
 def fnv1a(data, digest=0xCBF29CE484222325):
-    for byte in data:
-        digest = (digest ^ byte) * 0x100000001B3 & MASK
-    return digest
+    return EXPECTED.fnv1a(ctypes.c_uint64(digest), bytes(data), ctypes.c_size_t(len(data)))
 
 
 def pattern(size, seed):
-    """The test data, from its description in data.h, not from its code."""
-    out = bytearray()
-    for n in range(1, size // 8 + 2):
-        z = (seed + n * 0x9E3779B97F4A7C15) & MASK
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
-        out += (z ^ (z >> 31)).to_bytes(8, "little")
-    return bytes(out[:size])
+    """The test data."""
+    out = ctypes.create_string_buffer(size)
+    EXPECTED.pattern(out, ctypes.c_size_t(size), ctypes.c_uint64(seed & MASK))
+    return out.raw
 
 
 def messages(count, size, seed):

@@ -321,6 +321,7 @@ fi
 {
 	step "gcc -Werror" build gcc gcc "-O2 -g"
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
+	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	step "the VM starts" testenv/testenv.sh run true
 	mkdir -p results/wire

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the samples and reads what they print; shared by the tests."""
 import faulthandler
+import functools
 import glob
 import os
 import re
@@ -40,6 +41,7 @@ def some(things, share=2):
     return {name: things[name] for name in chosen} if isinstance(things, dict) else chosen
 
 
+@functools.cache
 def unwritten(sample):
     """What a student has yet to write in it, where make student-release has put a starter; or None."""
     for source in glob.glob(os.path.join(ROOT, sample, "*.c")):
@@ -107,10 +109,9 @@ def wait_for_listener(port, server):
     """Until the server listens: a busy machine may take longer than a client has patience."""
     deadline = time.monotonic() + LIMIT
     while server.poll() is None and time.monotonic() < deadline:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for table in ("/proc/net/tcp6", "/proc/net/tcp"):  # the samples' first
             with open(table, encoding="ascii") as file:
-                if any(line.split()[1].endswith(f":{int(port):04X}") and line.split()[3] == "0A"
-                       for line in file):
+                if re.search(rf":{int(port):04X} 0+:0000 0A ", file.read()):
                     return
         time.sleep(0.02)
 
