@@ -35,29 +35,29 @@ def mangle(data):
     lines = data.split(b"\n")
     at, other = random.randrange(len(lines)), random.randrange(len(lines))
     byte = random.randrange(len(data) + 1)
-    some = random.choice((1, 1, 2, 10, 100))
+    count = random.choice((1, 1, 2, 10, 100))
     kind = random.randrange(14)
     if kind == 0:
         return data[:byte]
     if kind == 1:
-        return data[:byte] + data[byte + some:]
+        return data[:byte] + data[byte + count:]
     if kind == 2:
-        return data[:byte] + random.randbytes(some) + data[byte + some:]
+        return data[:byte] + random.randbytes(count) + data[byte + count:]
     if kind == 3:
-        controls = random.choices((0, 9, 11, 13, 27, 127, 155), k=some)
+        controls = random.choices((0, 9, 11, 13, 27, 127, 155), k=count)
         return data[:byte] + bytes(controls) + data[byte:]
     if kind == 4:  # one digit or letter for another
         return data[:byte] + random.choice(b"0123456789abcdef.=- \n").to_bytes(1, "little") \
             + data[byte + 1:]
     if kind == 5:
-        lines[at:at] = [random.choice(LINES)] * some
+        lines[at:at] = [random.choice(LINES)] * count
     elif kind == 6:
         lines[at:at] = [random.choice((b"x", b"=", b" ", b"\t", b"0", b"a=1 ", b"\xe4", b"===\t"))
                         * random.choice((100, 5000, 100000))]
     elif kind == 7:
-        del lines[at:at + some]
+        del lines[at:at + count]
     elif kind == 8:
-        lines[at:at] = lines[other:other + some]
+        lines[at:at] = lines[other:other + count]
     elif kind == 9:
         lines[at], lines[other] = lines[other], lines[at]
     elif kind == 10:

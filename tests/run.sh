@@ -39,12 +39,14 @@ build() { # flavour, compiler, flags: every sample, no warning let through
 	make -s -j"$(nproc)" OUT="$out/$1" CC="$2" CFLAGS="-Werror $3" all
 }
 
-build_here() { # the usual way, as make and the tests that call it find it; and a copy as a flavour
-	local sample
-	make -s -j"$(nproc)" CC=gcc CFLAGS="-Werror -O2 -g" all || return
+build_here() { # in the samples' directories, where make and other tests find them; copies in build/gcc
+	local sample status
+	make -s -k -j"$(nproc)" CC=gcc CFLAGS="-Werror -O2 -g" all
+	status=$?
 	for sample in "${samples[@]}"; do
-		cp "$sample/$(sed -n 's/^SAMPLE = //p' "$sample/Makefile")" "$out/gcc" || return
+		cp "$sample/$(sed -n 's/^SAMPLE = //p' "$sample/Makefile")" "$out/gcc"
 	done
+	return $status
 }
 
 # A copy of what git tracks or would track: what a student gets from a clone.
