@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 
+from pairs import fnv1a, pattern
 from samples import ROOT, SAMPLES
 
 sys.path.append(f"{ROOT}/grading")
@@ -21,7 +22,6 @@ SHOWN = "[\n -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020
 SIZES = "4K,16K,64K,256K"
 GOOD = 4  # two of lab 05, one of each other
 PAIRS = {sample[:2]: sample for sample in SAMPLES}
-MASK = (1 << 64) - 1
 
 
 def command(*words, **more):
@@ -36,14 +36,7 @@ def layout_line(student):
 def bench_digest(student):
     """Of the last message that is measured: 64 KiB of the student's pattern."""
     seed = int(re.search("seed=([0-9]*)", layout_line(student))[1])
-    digest = 0xcbf29ce484222325
-    for n in range(8192):
-        z = (seed + (n + 1) * 0x9e3779b97f4a7c15) & MASK
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
-        z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
-        for byte in (z ^ z >> 31).to_bytes(8, "little"):
-            digest = (digest ^ byte) * 0x100000001b3 & MASK
-    return f"{digest:016x}"
+    return f"{fnv1a(pattern(65536, seed)):016x}"
 
 
 def classmates(count):
@@ -53,13 +46,8 @@ def classmates(count):
     size = layout_line(TEMPLATE).split()[1]
     while len(found) < count:
         number += 1
-        h = 0xcbf29ce484222325
-        for byte in str(number).encode():
-            h = (h ^ byte) * 0x100000001b3 & MASK
-        z = (h + 0x9e3779b97f4a7c15) & MASK
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
-        z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
-        if f"block_size={17 + 2 * ((z ^ z >> 31) % 1000)}" == size:
+        first = int.from_bytes(pattern(8, fnv1a(str(number).encode())), "little")
+        if f"block_size={17 + 2 * (first % 1000)}" == size:
             found.append(str(number))
     return found
 

@@ -53,8 +53,8 @@ class Machines(unittest.TestCase):
         for _ in range(3):
             ended = self.run_vm(INNER_VM, TESTENV_MODULES="kvm_amd", TESTENV_MEMORY="3072",
                                 TESTENV_CPUS="1", TESTENV_LIMIT="200")
-            # It takes 40 s. Now and then the outer VM stands still: an interrupt of its timer is lost (its APIC has
-            # it, its processor was not told), as QEMU 7.2's do_vmexit changes what is pending without the lock.
+            # It takes 40 s. Once the outer VM stood still: its timer's interrupt was in its APIC, and its processor
+            # was not told. Probably QEMU lost it: its do_vmexit (7.2) changes what is pending without the lock.
             if ended.returncode != 124:
                 break
             print("# KVM: the outer VM stood still:", *ended.stderr.splitlines()[-1:])

@@ -199,7 +199,17 @@ class Layouts(PairTest):
 
 
 class Large(PairTest):
-    """Memory by the limits: too much for the sanitizers' shadow in the VM."""
+    """Memory by the limits: too much for the sanitizers' shadow in the VM. And what takes long."""
+
+    def test_four_megabytes(self):
+        for sample in ("02_send_recv", "03_read"):
+            _, client = self.passes(sample, "-s", "4M")
+            self.assertEqual(client.result["bytes"], "4194304")
+
+    def test_many_requests_and_blocks_of_many_packets(self):
+        for sample, layout in itertools.product(WITH_BLOCKS, ((3, 40000, 5), (300001, 3, 400000))):
+            with self.subTest(sample=sample, layout=layout):
+                self.moved(sample, "each", layout)
 
     def test_largest_that_the_limit_allows(self):
         for sample, method in zip(WITH_BLOCKS, ("sgl", "copy", "sgl")):
