@@ -246,8 +246,7 @@ def main():
     if not said.format:
         print(f"\n{'file':40} {'student':20} {'score':8} {'program':8} total")
         for row, h in zip(rows, hs):
-            score = f"{row['score']:3}/{rubric.total}"
-            print(f"{padded(h.file, 40)} {h.student:20} {score:8} {str(row['program']):8} {row['total']:5}  "
+            print(f"{padded(h.file, 40)} {h.student:20} {row['score']:3}/{rubric.total:<4} {str(row['program']):8} {row['total']:5}  "
                   f"{h.refused[:60]}".rstrip())
         for row in rows[len(hs):]:
             print(f"{'(nothing)':40} {row['student']:20} {row['name']}".rstrip())

@@ -7,10 +7,10 @@ people's files have been through editors and mail: what that does is remarked an
 import html
 import os
 import re
-import stat
 import sys
 import unicodedata
 
+import collect
 import expected
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn"))
@@ -28,14 +28,15 @@ SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
 # What a terminal obeys and does not show (ECMA-48, control sequences; xterm, titles): of what was copied from there.
 COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(\x07|\x1b\\\\))")
-# A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH.
-WRAPPED = re.compile("(?m)^((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
-                     "[^\n]{1,300}?) ?\n[ \t]{0,9}(?=[A-Za-z0-9_]{1,20}=)")
+# A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH; a page may end there.
+WRAPPED = re.compile("(?m)^[ \t]{0,40}((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
+                     "[^\n]{1,300}?) ?\n(?:[^\n=]{0,150}\n){0,5}[ \t]{0,40}(?=[A-Za-z0-9_]{1,20}=)")
 QUOTED = re.compile("(?m)^((> ?){1,9}|[0-9-]{10}[T ][0-9:.,]{8,18}Z? )HANDIN ")  # in a mail; in a log, behind the time
 UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
-# Of word processors: pages, and blanks that don't break and quotation marks in UTF-8, Windows-1252 and Mac Roman.
-PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3", "  ''\"\" ''\"\" ''\"\"")
-CELLS = re.compile('(?m)^("?)HANDIN [^\n"]{1,300}?\\1([;,]{0,99})$')  # a table's: in quotation marks, with other cells behind
+# Of word processors: pages, blanks, quotation marks in UTF-8, Windows-1252 and Mac Roman; dashes, arrows, ligatures.
+PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\u2011\u2013\u2014",
+                      "  ''\"\" ''\"\" ''\"\"---") | {0x2026: "...", 0x2192: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
+CELLS = re.compile('(?m)^("?)HANDIN [^\n"]{1,300}?("[;,]" ?[^\n"]{1,99}){0,9}\\1([;,]{0,99})$')  # a table's: quoted, others behind
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -98,29 +99,17 @@ def whole_number(found, name):
     return int(text) if len(text) <= 20 and text.isascii() and text.isdigit() and int(text) < 1 << 64 else None
 
 
-def read(path):
-    """The bytes of a file."""
-    try:
-        # Looked at first: opening a device can do things. O_NONBLOCK: a FIFO's other end.
-        if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
-            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with open(number, "rb") as file:
-                if stat.S_ISREG(os.fstat(number).st_mode):
-                    return file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise Refused(f"it can't be read: {error.strerror}") from error
-    raise Refused("it is no regular file")
-
-
 def read_header(h):
     """Returns the number of the line that says whose it is: the first but for a human's words."""
     headers = [(i, found) for i, line in enumerate(h.lines) if (found := fields(line, "HANDIN")).get("version") == "1"]
     if not headers:
         raise Refused("its first line is not that of a hand-in")
     at, header = headers[0]
-    for i, found in headers[1:]:  # of runs one behind the other in a file the last counts
-        ends = next((h.lines[before] for before in range(i - 1, at, -1) if h.lines[before]), "")
-        at = i if found == header and ends.startswith("=== end ") else at
+    # Of runs one behind the other in a file the last counts that has an end.
+    starts = [i for i, found in headers if found == header and any(map(MARK.match, h.lines[i:i + 99]))] + [len(h.lines)]
+    runs = [(i, end) for i, end in zip(starts, starts[1:]) if ["===", "end", "complete"] in map(str.split, h.lines[i:end])]
+    at, end = (runs or [(at, len(h.lines))])[-1]
+    del h.lines[end:]
     student = header.get("student") or ""
     if not expected.VALID_ID.fullmatch(student):
         raise Refused(f"the student's ID in its first line: {wide}" if (wide := wide_id(student))
@@ -249,6 +238,15 @@ def check_pair(h, part, sample):
                 if missing in roles else f"the {missing}'s side is missing", first - 1)
 
 
+def whole(lines):
+    """As text. What was cut at a column is joined: several lines are as long as any, and no line of ours follows."""
+    most = max(60, *map(len, lines))
+    cut = [len(line) == most and bool(after) and not re.match("[ >]*(===|HANDIN |" + KNOWN.pattern + ")", after)
+           for line, after in zip(lines, [*lines[1:], ""])]
+    few = sum(cut) < 3
+    return "".join(line + "\n" * (few or not on) for line, on in zip(lines, cut))[:-1]
+
+
 def tidied(data):
     """A text's lines, without what programs make of a text that it goes through, and their names for that."""
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
@@ -259,23 +257,25 @@ def tidied(data):
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n")
     typed, lines = lines, lines.translate(PLAIN)
+    lines = re.sub("(?m)^([ \t]{0,40})-{1,3} ?(?=(server|client)( on [0-9.]{1,40})?: )", r"\1--- ", lines)
     if cells := next((found for found in [CELLS.search(lines)] if found and any(found.groups())), None):
-        lines = re.sub('(?m)^"(.*)"$', lambda line: line[1].replace('""', '"'),
-                       re.sub("(?m)[;,]{%d}$" % len(cells[2]), "", lines))
+        lines = re.sub('(?m)^"(.*)"$', lambda line: re.sub('"[;,]"', ",", line[1]).replace('""', '"'),
+                       re.sub("(?m)[;,]{1,99}$", "", lines))
     if quoted := QUOTED.search(lines):
         lines = re.sub("(?m)^" + re.sub("[0-9]+", "[0-9]{1,9}", re.escape(quoted[1].strip())) + " ?", "", lines)
-    wrapped = WRAPPED.search(lines)
+    with_colours = lines.removesuffix("\n").split("\n")
+    plain = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
+    lines = whole(plain)
+    wrapped = WRAPPED.search(lines) or lines != "\n".join(plain)
     for _ in range(5 if wrapped else 0):  # a line may be in as many pieces
         lines = WRAPPED.sub(r"\1 ", lines)
     # What a program prints without an end of line stands in front of the next one.
     lines = re.sub("(?m)^(?!RESULT |BENCH |LAYOUT |HANDIN |=== |--- )([^\n]{1,400}?)(?=(RESULT sample|BENCH method|"
                    "LAYOUT block_size)=)", "\\1\n", lines)
-    with_colours = lines.removesuffix("\n").split("\n")
-    lines = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
-    return lines, [words for words, there in (
+    return lines.split("\n"), [words for words, there in (
         ("UTF-16", wide), ("HTML", page), ("a table's cells", cells), ("quotation marks or times before its lines", quoted),
         ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
-        ("a terminal's colours", with_colours != lines), ("a byte order mark", "\ufeff" in text),
+        ("a terminal's colours", with_colours != plain), ("a byte order mark", "\ufeff" in text),
         ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)), ("carriage returns", "\r" in text)) if there]
 
 
@@ -283,7 +283,9 @@ def check(h):
     """All but the figures."""
     if h.from_.refused or not h.path:
         raise Refused(h.from_.refused or "; ".join(["there is no text of make handin", *h.from_.remarks]))
-    data = read(h.path)
+    if not collect.regular(h.path):  # opening a device can do things
+        raise Refused("it is no regular file")
+    data = collect.begins(h.path, MAX_FILE + 1)
     if len(data) > MAX_FILE:
         raise Refused(f"it is larger than {MAX_FILE >> 10} KiB")
     lines, odd = tidied(data)

@@ -341,6 +341,16 @@ ODD = {
                                "came with a section twice, word for word$"),
     "answers first, sections backwards": (backwards, "the marks of make answers are missing"),
     "an interrupted run before it": (lambda t: t[:t.index("=== 03")] + "=== end interrupted\n\n" + t, ".*HANDIN version=1"),
+    "a run that was stopped before it": (lambda t: t[:t.index("=== 03") + 150] + "^C\nmake: *** [handin] Interrupt\n" + t, ".*HANDIN version=1"),
+    "a terminal of 120 columns": (lambda t: re.sub("(?m)^(.{120})(?=.)", r"\1\n", t), "wrapped lines"),
+    "a PDF's pages": (lambda t: "\n".join(
+        line + ("\n\n  printed by M\u00fcller   1\n\fpage 2 of 5\n\n" if n % 60 == 59 else "\n") for n, line in enumerate(
+            piece for line in t.replace("fi", "\ufb01").splitlines() for piece in textwrap.wrap(
+                line, 100, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False))), "wrapped lines"),
+    "TextEdit": (lambda t: t.replace("---", "\u2014").replace("--", "\u2013").replace("->", "\u2192").replace("...", "\u2026"),
+                 "a word processor's"),
+    "a spreadsheet of cells between commas": (lambda t: "".join(
+        '"' + line.replace('"', '""').replace(",", '";"') + '";;;\r\n' for line in t.splitlines()), "a table's cells"),
     "a spreadsheet": (lambda t: "Name;M\u00fcller;;\r\n" + "".join(
         ('"' + line.replace('"', '""') + '"' if set(line) & set(',;"') else line) + ";;;\r\n" for line in t.splitlines()),
                       "a table's cells"),

@@ -354,6 +354,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "acknowledges-early": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [(r"s->used - told < PART", "s->used - told < ACKS")]),
         "has-it-before-it-comes": ("itself", "measuring: sgl: the message is where it is verified before it comes", [
             (r"if \(work.bench\) pass = measure.*?;", r"const bool sends = memory->sends; memory->sends = true; \g<0> memory->sends = sends;")]),
+        "knows-what-is-acknowledged": ("each", "the server ends with status=FAIL|a SEND found no receive", [
+            (r"s->acked \+= .*?;", "s->acked += smaller(PART, s->posted - s->acked);")]),
         "acknowledges-late": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [
             (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
         "packs-one-at-a-time": ("itself", "measuring: sgl: the client's (processor touches its blocks|requests name other memory)", [
