@@ -13,7 +13,7 @@ import tarfile
 import time
 import zipfile
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES = 500, 8 << 20  # of one submission
@@ -78,6 +78,10 @@ def said(path):
 def is_text(path):
     """Of make handin: no source, and nothing that is not read as text."""
     return regular(path) and begins(path, 2) != b"PK" and not any(p.search(path) for p in (SOURCE, ARCHIVE, UNREAD)) and said(path)[0] != ""
+
+
+def complete(path):
+    return b"=== end complete" in begins(path, MOST_BYTES).replace(b"\0", b"")
 
 
 def has_main(path):
@@ -164,9 +168,9 @@ def look_into(submission, folder, lab, scratch, ordered):
     """Finds text and program in a folder; the archives in it, and those in them, count as folders. ordered:
     of several texts the last counts by its name, not by its time."""
     files, bad = list(files_of(folder)), ""
+    os.makedirs(scratch, exist_ok=True)
     for n, path in enumerate(archives := [f for f in files if ARCHIVE.search(f)]):
-        into = os.path.join(scratch, f"{n:03}")
-        os.makedirs(into)
+        os.mkdir(into := os.path.join(scratch, f"{n:03}"))
         bad = bad or unpack(path, into)
         files += (inside := list(files_of(into)))
         archives += [f for f in inside if ARCHIVE.search(f)][:9 - len(archives)]
@@ -174,10 +178,13 @@ def look_into(submission, folder, lab, scratch, ordered):
         submission.refused = f"it holds more than {4 * MOST_FILES} files"
         return
     texts = [f for f in files if is_text(f)]
-    # The last one counts: a complete one, if there is one.
-    texts.sort(key=lambda f: (b"=== end complete" in begins(f, MOST_BYTES).replace(b"\0", b""), 0 if ordered else os.path.getmtime(f)))
-    submission.remarks += [bad] if bad and texts else []
-    submission.refused = "" if texts else bad
+    texts.sort(key=lambda f: (complete(f), 0 if ordered else os.path.getmtime(f)))  # the last counts: complete, if there is one
+    parts = [f for f in files if texts and os.path.dirname(f) == os.path.dirname(texts[-1]) and f[-4:].lower() == ".txt"]
+    if any(map(complete, parts)) and not complete(texts[-1]):  # it is in several files
+        files.append(os.path.join(scratch, "parts"))
+        Path(files[-1]).write_bytes(b"\n".join(begins(f, MOST_BYTES) for f in parts))
+        texts[-1:] = files[-1:]
+    submission.remarks, submission.refused = ([bad] * bool(bad), "") if texts else ([], bad)
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:

@@ -70,8 +70,8 @@ def read_bench(h, points):
         for method in expected.METHODS:
             wanted.setdefault((layout, method), []).append(number)
     first, end = h.sections["measured"]
-    lines = filter(None, (bench(i, h.lines[i]) for i in range(first, end)))
-    for f in islice(lines, len(points) * len(expected.METHODS) + REASONS):  # with one more it is wrong
+    most = len(points) * len(expected.METHODS) + REASONS  # with one more it is wrong
+    for f in islice(filter(None, (bench(i, h.lines[i]) for i in range(first, end))), most):
         places = wanted.get((f.layout, f.method))
         if not places:
             h.wrong("measured", "nobody asked for this point", f.line)

@@ -210,7 +210,7 @@ def main():
             print("LAYOUT", *(f"{k}={v}" for k, v in layout._asdict().items()), f"seed={seed}")
             return
         if said.student is not None or said.folder is None:
-            raise ValueError("which folder, or which student?")
+            parser.exit(2, (handin.wide_id(said.student or "") or "which student? ID: up to 32 ASCII letters, digits, - and _") + "\n")
         rubric, reference = read_rubric(said.rubric), figures.read_reference(said.reference)
         for path in filter(None, (said.roster, said.answers)):
             open(path, "rb").close()  # or it is said why not

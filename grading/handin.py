@@ -31,7 +31,8 @@ COLOUR = re.compile("\x1b(\\[[0-?]{0,20}[ -/]{0,2}[@-~]|\\][^\x07\x1b\n]{0,200}(
 # A line that a mail program broke, but not behind what ends a RESULT, a LAYOUT or a BENCH; a page may end there.
 WRAPPED = re.compile("(?m)^[ \t]{0,40}((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTER|MODEL) (?![^\n]{0,300} (?:digest|seed|repeats)=)"
                      "[^\n]{1,300}?) ?\n(?:[^\n=]{0,150}\n){0,5}[ \t]{0,40}(?=[A-Za-z0-9_]{1,20}=)")
-QUOTED = re.compile("(?m)^((> ?){1,9}|[0-9-]{10}[T ][0-9:.,]{8,18}Z? )HANDIN ")  # in a mail; in a log, behind the time
+# What stands before each line: in a mail, a patch, a log with the time, a listing with numbers.
+BEFORE = re.compile("(?m)^([^\n]{1,60}?)HANDIN[ \t]+version=1")
 UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
 # Of word processors: pages, blanks, quotation marks in UTF-8, Windows-1252 and Mac Roman; dashes, arrows, ligatures.
 PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\u2011\u2013\u2014",
@@ -43,6 +44,7 @@ KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
     r"found|wrote|sent|received|read|lent|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
+FOOT = re.compile(r"(?m)^(?!{0})[^\n]{{0,200}}\n{{1,3}}\f(?!{0})[^\n]{{0,200}}$".format("[ \t]*(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
 
 
 class Refused(Exception):
@@ -256,13 +258,14 @@ def tidied(data):
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n")
-    typed, lines = lines, lines.translate(PLAIN)
+    lines = FOOT.sub("", lines)
+    typed, lines = lines, re.sub("(?m)^'(?=---|===)", "", lines.translate(PLAIN).replace("**", ""))  # a spreadsheet's; Markdown's
     lines = re.sub("(?m)^([ \t]{0,40})-{1,3} ?(?=(server|client)( on [0-9.]{1,40})?: )", r"\1--- ", lines)
     if cells := next((found for found in [CELLS.search(lines)] if found and any(found.groups())), None):
         lines = re.sub('(?m)^"(.*)"$', lambda line: re.sub('"[;,]"', ",", line[1]).replace('""', '"'),
                        re.sub("(?m)[;,]{1,99}$", "", lines))
-    if quoted := QUOTED.search(lines):
-        lines = re.sub("(?m)^" + re.sub("[0-9]+", "[0-9]{1,9}", re.escape(quoted[1].strip())) + " ?", "", lines)
+    if (quoted := BEFORE.search(lines)) and (before := quoted[1].rstrip()):
+        lines = re.sub("(?m)^" + re.sub(r"(\\?[ \t])+", r"[ \\t]{0,20}", re.sub("[0-9]+", "[0-9]{1,9}", re.escape(before))) + "[ \t]?", "", lines)
     with_colours = lines.removesuffix("\n").split("\n")
     plain = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
     lines = whole(plain)

@@ -347,6 +347,11 @@ ODD = {
         line + ("\n\n  printed by M\u00fcller   1\n\fpage 2 of 5\n\n" if n % 60 == 59 else "\n") for n, line in enumerate(
             piece for line in t.replace("fi", "\ufb01").splitlines() for piece in textwrap.wrap(
                 line, 100, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False))), "wrapped lines"),
+    "a listing with numbers": (lambda t: "".join(f"{n:4}   \u2502 {line}\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
+    "a patch": (lambda t: "From: A <a@b.c>\n\n--- /dev/null\n+++ b/handin.txt\n@@ -0,0 +1,191 @@\n" + re.sub("(?m)^", "+", t), "times before"),
+    "Markdown": (lambda t: t.replace("status=PASS", "**status=PASS**"), None),
+    "a spreadsheet's apostrophes": (lambda t: re.sub("(?m)^(?=[-=]{3})", "'", t), None),
+    "a page's foot and head behind a RESULT": (lambda t: re.sub("(?m)^(RESULT sample=04.*)$", r"\1\nMr A 1\n\n\f27.11.26, 09:52 x.txt\n", t), "blank lines"),
     "TextEdit": (lambda t: t.replace("---", "\u2014").replace("--", "\u2013").replace("->", "\u2192").replace("...", "\u2026"),
                  "a word processor's"),
     "a spreadsheet of cells between commas": (lambda t: "".join(
