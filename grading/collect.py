@@ -185,6 +185,7 @@ def look_into(submission, folder, lab, scratch, ordered):
         Path(files[-1]).write_bytes(b"\n".join(begins(f, MOST_BYTES) for f in parts))
         texts[-1:] = files[-1:]
     submission.remarks, submission.refused = ([bad] * bool(bad), "") if texts else ([], bad)
+    submission.remarks += ["its text is in several files"] * (texts[-1:] == [f"{scratch}/parts"])
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
     if len(texts) > 1:

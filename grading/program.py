@@ -50,12 +50,12 @@ def put_together(lab, entries, built):
     for part in ("common", "blocks", "build/objects"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
     shutil.copytree(f"{ROOT}/build/objects", f"{built}/suite/build/short")
-    for name, how in (("reference", f"-Icommon -Iblocks {built}/reference.c {built}/suite/build/objects/*.o -libverbs"),
+    for name, how in (("reference", f"-Icommon -Iblocks '{built}/reference.c' '{built}'/suite/build/objects/*.o -libverbs"),
                       ("course.so", "-fPIC -shared common/data.c common/report.c common/hints.c -libverbs"),
                       ("other_device.so", "-fPIC -shared tests/other_device.c -libverbs"),
                       *((f"suite/build/short/{part}.o", f"-DSWEEP_BYTES=0 -DROUND_BYTES=16384 -Icommon -c blocks/{part}.c")
                         for part in ("blocks", "measure"))):  # with less to measure
-        subprocess.run(f"gcc -O2 -o {built}/{name} {how}", shell=True, check=True, cwd=ROOT)
+        subprocess.run(f"gcc -O2 -o '{built}/{name}' {how}", shell=True, check=True, cwd=ROOT)
     for n, entry in enumerate(entries):
         shutil.copytree(entry.pop("from"), f"{built}/hand-ins/{n}", ignore=left_out,
                         copy_function=lambda source, to: shutil.copy(source, (  # as new: make warns of files of the future
