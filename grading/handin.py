@@ -64,7 +64,7 @@ class Handin:
         self.path, self.file, self.from_ = submission.text, printable(submission.name, 200), submission
         self.student, self.lab = "", 5  # 5, 6 or 7
         self.lines, self.sections = [], {}  # of a section: its first line, and that behind it
-        self.remarks, self.refused = [], ""  # which cost nothing; why nothing counts
+        self.remarks, self.refused = list(submission.remarks), ""  # which cost nothing; why nothing counts
         self.reasons, self.why, self.points = {}, {}, {}  # by part: all that is wrong; see settle
         self.row, self.counts = None, True  # what grade-program found; is it the student's latest?
 
