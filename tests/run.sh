@@ -232,7 +232,10 @@ part_wire() { # two hosts once
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
 # what takes the device away, or much memory.
-part_programs() { TESTENV_CPU=$fast family programs python3 tests/test_programs.py; }
+part_programs() {
+	TESTENV_CLOCK=virtual family charge testenv/testenv.sh run python3 tests/test_charge.py
+	TESTENV_CPU=$fast family programs python3 tests/test_programs.py
+}
 part_handin() { family handin python3 tests/test_handin.py; }
 part_platforms() { # one of them in a new root; what they differ in, test_formats and test_contents see
 	HV_FORMATS=${HV_FORMATS:-gradescope} family platforms python3 tests/test_bundles.py Bundles.test_platforms
@@ -291,6 +294,7 @@ part_arm64() { family arm64 python3 tests/test_arm64.py; }
 part_figures() { make -s -C 05_gather_write && family figures python3 tests/test_figures.py; }
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
+	TESTENV_CLOCK=virtual family charge-6.12 newer testenv/testenv.sh run python3 tests/test_charge.py
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
 	TESTENV_CLOCK=virtual family linux-6.12-rdma-core-13 newer pairs "$out/debian13" Defaults Rights \
 		Layouts.test_07_every_method_by_every_layout

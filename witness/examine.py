@@ -226,13 +226,11 @@ class Examiner(Careful, Spoiler):
             if self.message not in after[0].at(addr, len(self.message)).values():
                 raise Wrong(f"the {role}'s memory does not hold the message")
             return
-        bases = before[-1].find(layout, self.message) if sends else \
-            (base for memory in after for base in memory.find(layout, self.message))
-        why = Wrong(f"the {role}'s memory holds no blocks of this layout with the message "
-                    + ("when it is prepared" if sends else "in the end"))
+        bases = (base for memory in (before[-1:] if sends else after) for base in memory.find(layout, self.message))
+        when = "when it is prepared" if sends else "in the end"
+        why = Wrong(f"the {role}'s memory holds no blocks of this layout with the message {when}")
         for pid, base in bases:
-            there = merged((base + i * layout.stride, layout.block_size)
-                           for i in range(layout.block_num)) if copies else []
+            there = merged((base + i * layout.stride, layout.block_size) for i in range(layout.block_num)) if copies else []
             if method != "copy" and copies is not None and moved != there:
                 odd = next((m for m in moved if m not in there), moved[0])
                 why = Wrong(f"{method}: the NIC {verb} {odd[1]} bytes at {odd[0] - base:+d} from block "
@@ -347,7 +345,6 @@ class Examiner(Careful, Spoiler):
                                *([("a wrong bit in a gap of some bytes, in the first of three messages", "gap", "narrow", 3, 1)] if self.whole else []),
                                ("a wrong bit in a gap's last byte, by copy", "gap", "its last", 1, 1, "copy")])):
             self.when(words, self.spoilt, *how)
-
         if self.whole and self.checked():
             self.when("a wrong bit at the first size that --bench measures", self.forgets)
 
@@ -461,11 +458,9 @@ class Examiner(Careful, Spoiler):
 
 def main(root, built, lab, sizes, parts, *only):
     witness.write("/proc/self/oom_score_adj", "-1000")  # a program that fills memory goes first
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))  # nothing moves meanwhile
-    witness.write("/proc/sys/kernel/sched_rt_runtime_us", "-1")  # however long that takes
     gc.set_threshold(1 << 20)  # or it looks again and again at all that was seen, and frees nothing
     pairing.room_for_output()
-    pairing.control_groups()
+    pairing.take_charge()
     os.makedirs(f"{OPEN}/home")
     os.makedirs(WORK, mode=0o700)
     shutil.copy(f"{built}/reference", WORK)

@@ -60,9 +60,8 @@ class Examined(examine.Examiner):
 def set_up(course):
     """course: the library with the suite's digest and pattern."""
     pairing.Side.away = ("server", "client")  # but for students' programs
-    pairing.control_groups()
+    pairing.take_charge()
     os.makedirs(f"{OPEN}/home")
     os.makedirs(f"{OPEN}/built")
     shutil.copy(course, f"{OPEN}/built/course.so")
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))  # nothing moves meanwhile
     os.chmod("/dev/infiniband/uverbs0", 0o666)
