@@ -128,8 +128,7 @@ class Relay:
                         self.link[peer[role]].sendall(line + b"\n")
                     if caught:
                         return time.monotonic()
-            ready = [role for role, line in self.seen if line == "sync ready"]
-            if self.catch is None and begun is None and len(ready) == 2:
+            if self.catch is None and begun is None and all((role, "sync ready") in self.seen for role in peer):
                 begun = time.monotonic()
 
 
