@@ -68,7 +68,7 @@ def small(path):
 
 def said(path):
     """Whose a text is, and of which lab, by its own words."""
-    words = begins(path, 1 << 16).replace(b"\0", b"").decode("latin-1")
+    words = begins(path, 1 << 16).translate(None, b"\0\\").decode("latin-1")  # UTF-16, Markdown
     header = (re.findall(r"(?m)HANDIN[ \t].*?\bversion=1\b.*", words) or [""])[0]
     student, lab = ((re.findall(pattern, header) or [""])[0] for pattern in (
         r"(?a:\bstudent=([\w-]+|[^ -~\s]))", r"\blab=(0[567])\b"))

@@ -155,8 +155,7 @@ def table(hs, rubric, roster, answers):
         yield {"file": h.file, "student": h.student, "name": roster.get(h.student, ""), **h.points,
                "score": sum(h.points.values()), "of": rubric.total,
                "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
-               "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no",
-               "total": total(h, rubric, answers),
+               "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no", "total": total(h, rubric, answers),
                "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}
     for student in sorted(set(roster) - {h.student for h in hs}):
         yield {"file": "", "student": student, "name": roster[student], "score": 0, "of": rubric.total, "counts": "yes",

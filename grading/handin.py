@@ -194,8 +194,7 @@ def check_side(h, part, first, end, sample, role):
     right_layout = {name: (value, f"{name} {other}") for name, value in numbers.items()}
     right_result = {
         "sample": (sample, f"the {role}'s result is of another sample"),
-        "role": (role, f"the {role}'s result is of another role"),
-        "status": ("PASS", f"the {role} didn't pass"),
+        "role": (role, f"the {role}'s result is of another role"), "status": ("PASS", f"the {role} didn't pass"),
         "bytes": (message[part][0], f"bytes {other}"),
         "digest": (f"{message[part][1]:016x}", f"the {role}'s digest is not that of student {h.student}'s message")}
     said = {i: h.lines[i] for i in range(first, end) if h.lines[i] and h.lines[i].isascii()}
@@ -257,14 +256,16 @@ def tidied(data):
     if page:
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
-    lines = re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n")
-    lines = FOOT.sub("", lines)
+    lines = FOOT.sub("", re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n"))
+    if marked := re.search(r"(?m)^HANDIN .*\\[-=_]", lines):  # Markdown, of a document that was saved so
+        lines = re.sub(r"\\([!-/:-@[-`{-~])", r"\1", lines)
     typed, lines = lines, re.sub("(?m)^'(?=---|===)", "", lines.translate(PLAIN).replace("**", ""))  # a spreadsheet's; Markdown's
     lines = re.sub("(?m)^([ \t]{0,40})-{1,3} ?(?=(server|client)( on [0-9.]{1,40})?: )", r"\1--- ", lines)
     if cells := next((found for found in [CELLS.search(lines)] if found and any(found.groups())), None):
         lines = re.sub('(?m)^"(.*)"$', lambda line: re.sub('"[;,]"', ",", line[1]).replace('""', '"'),
                        re.sub("(?m)[;,]{1,99}$", "", lines))
     if (quoted := BEFORE.search(lines)) and (before := quoted[1].rstrip()):
+        lines = re.sub("\n[ \t]{1,20}[|\u2502] ?", "", lines) if re.search("[0-9] *[|\u2502]$", before) else lines  # a listing's cut lines
         lines = re.sub("(?m)^" + re.sub(r"(\\?[ \t])+", r"[ \\t]{0,20}", re.sub("[0-9]+", "[0-9]{1,9}", re.escape(before))) + "[ \t]?", "", lines)
     with_colours = lines.removesuffix("\n").split("\n")
     plain = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
@@ -277,7 +278,7 @@ def tidied(data):
                    "LAYOUT block_size)=)", "\\1\n", lines)
     return lines.split("\n"), [words for words, there in (
         ("UTF-16", wide), ("HTML", page), ("a table's cells", cells), ("quotation marks or times before its lines", quoted),
-        ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
+        ("Markdown's marks", marked), ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
         ("a terminal's colours", with_colours != plain), ("a byte order mark", "\ufeff" in text),
         ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)), ("carriage returns", "\r" in text)) if there]
 

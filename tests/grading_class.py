@@ -348,6 +348,10 @@ ODD = {
             piece for line in t.replace("fi", "\ufb01").splitlines() for piece in textwrap.wrap(
                 line, 100, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False))), "wrapped lines"),
     "a listing with numbers": (lambda t: "".join(f"{n:4}   \u2502 {line}\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
+    "a listing in a narrow window": (lambda t: "".join(f"{n:4}   \u2502 " + "\n       \u2502 ".join(
+        re.findall(".{1,112}", line) or [""]) + "\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
+    "copied in pieces that overlap": (lambda t: re.sub("((?:BENCH .*\n){3})(?=BENCH method=each block_size=64)", r"\1\1", t), None),
+    "a document saved as Markdown": (lambda t: "# **Lab**\n\n" + re.sub("([-=_]+)", r"\\\1", t).replace("\n", "\n\n"), "Markdown's marks, blank"),
     "a patch": (lambda t: "From: A <a@b.c>\n\n--- /dev/null\n+++ b/handin.txt\n@@ -0,0 +1,191 @@\n" + re.sub("(?m)^", "+", t), "times before"),
     "Markdown": (lambda t: t.replace("status=PASS", "**status=PASS**"), None),
     "a spreadsheet's apostrophes": (lambda t: re.sub("(?m)^(?=[-=]{3})", "'", t), None),
