@@ -16,9 +16,7 @@ import expected
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn"))
 import answers  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 
-MAX_FILE = 1 << 20  # bytes; a good one has some 20,000
-MAX_LINES = 50000
-REASONS = 3         # kept of each part
+MAX_FILE, MAX_LINES, REASONS = 1 << 20, 50000, 3  # bytes, of which a good one has some 20,000; and reasons kept of each part
 PARTS = expected.SAMPLES + ("measured", "complete", "figures", "chosen", "own", "answers")
 SECTIONS = PARTS[:8]
 
@@ -44,7 +42,7 @@ KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
     r"found|wrote|sent|received|read|lent|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
-FOOT = re.compile(r"(?m)^(?!{0})[^\n]{{0,200}}\n{{1,3}}\f(?!{0})[^\n]{{0,200}}$".format("[ \t]*(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
+FOOT = re.compile(r"(?m)(^(?!{0})[^\n]{{0,200}}\n{{1,3}})?\f\n{{0,3}}(?!{0})[^\n=]{{0,200}}$".format("[ \t0-9>|\u2502]*(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
 
 
 class Refused(Exception):
@@ -197,7 +195,7 @@ def check_side(h, part, first, end, sample, role):
         "role": (role, f"the {role}'s result is of another role"), "status": ("PASS", f"the {role} didn't pass"),
         "bytes": (message[part][0], f"bytes {other}"),
         "digest": (f"{message[part][1]:016x}", f"the {role}'s digest is not that of student {h.student}'s message")}
-    said = {i: h.lines[i] for i in range(first, end) if h.lines[i] and h.lines[i].isascii()}
+    said = {i: h.lines[i] for i in range(first, end) if h.lines[i] and (h.lines[i].isascii() or h.lines[i].startswith(("RESULT ", "LAYOUT ")))}
     layouts = {i: found for i, line in said.items() if (found := fields(line, "LAYOUT"))}
     results = {i: found for i, line in said.items() if (found := fields(line, "RESULT"))}
     for i, line in said.items():
@@ -252,12 +250,14 @@ def tidied(data):
     """A text's lines, without what programs make of a text that it goes through, and their names for that."""
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     text = data.decode("utf-16", "replace") if wide else data.decode("utf-8", "surrogateescape")
+    if not wide and re.search("[\ud800-\udfff]", text) and re.fullmatch(b"([\0-\x7f]|[\x81-\xfe][\x80-\xfe])*", data):
+        text = data.decode("gb18030", "replace")  # Chinese Windows; of Western Europe's letters one stands alone
     page = bool(re.match(r"[\ufeff\s]*<(!doctype|html|p|div|pre)\b", text[:200], re.I))  # an online text of Moodle, say
     if page:
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = FOOT.sub("", re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n"))
-    if marked := re.search(r"(?m)^HANDIN .*\\[-=_]", lines):  # Markdown, of a document that was saved so
+    if marked := re.search(r"(?m)^(HANDIN|LAYOUT|BENCH) .*\\[-=_]", lines):  # Markdown, of a document that was saved so
         lines = re.sub(r"\\([!-/:-@[-`{-~])", r"\1", lines)
     typed, lines = lines, re.sub("(?m)^'(?=---|===)", "", lines.translate(PLAIN).replace("**", ""))  # a spreadsheet's; Markdown's
     lines = re.sub("(?m)^([ \t]{0,40})-{1,3} ?(?=(server|client)( on [0-9.]{1,40})?: )", r"\1--- ", lines)

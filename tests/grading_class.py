@@ -352,6 +352,10 @@ ODD = {
         re.findall(".{1,112}", line) or [""]) + "\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
     "copied in pieces that overlap": (lambda t: re.sub("((?:BENCH .*\n){3})(?=BENCH method=each block_size=64)", r"\1\1", t), None),
     "a document saved as Markdown": (lambda t: "# **Lab**\n\n" + re.sub("([-=_]+)", r"\\\1", t).replace("\n", "\n\n"), "Markdown's marks, blank"),
+    "Chinese Windows": (lambda t: ("姓名：张伟\r\n" + re.sub("(?m)^(RESULT|BENCH) .*", r"\g<0>  # 对吗？", t)).encode("gb18030"),
+                        "of its lines, the first of them line 1: 姓名：张伟"),
+    "numbered pages": (lambda t: "\f".join(f"\n\n2026-11-27 04:39   handin.txt   Page {n // 56}\n\n\n" + "".join(
+        f"{at:5}\t{line}\n" for at, line in enumerate(t.splitlines()[n:n + 56], n + 1)) for n in range(0, t.count("\n"), 56)), "times before"),
     "a patch": (lambda t: "From: A <a@b.c>\n\n--- /dev/null\n+++ b/handin.txt\n@@ -0,0 +1,191 @@\n" + re.sub("(?m)^", "+", t), "times before"),
     "Markdown": (lambda t: t.replace("status=PASS", "**status=PASS**"), None),
     "a spreadsheet's apostrophes": (lambda t: re.sub("(?m)^(?=[-=]{3})", "'", t), None),
