@@ -233,8 +233,8 @@ class Examiner(Careful, Spoiler):
             there = merged((base + i * layout.stride, layout.block_size) for i in range(layout.block_num)) if copies else []
             if method != "copy" and copies is not None and moved != there:
                 odd = next((m for m in moved if m not in there), moved[0])
-                why = Wrong(f"{method}: the NIC {verb} {odd[1]} bytes at {odd[0] - base:+d} from block "
-                            "0, and that is no block")
+                at = f"at {odd[0] - base:+d} from block 0" if abs(odd[0] - base) <= span(layout) else "elsewhere"
+                why = Wrong(f"{method}: the NIC {verb} {odd[1]} bytes {at}, and that is no block")
             elif method == "copy" and sum(n for _, n in merged(moved + there)) < sum(n for _, n in moved + there):
                 why = Wrong(f"copy: the NIC {verb} the blocks themselves")
             elif method == "copy" and len(moved) > 1 and len(merged(witness.last(pieces, len(self.message)))) > len(before):
