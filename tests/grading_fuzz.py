@@ -125,7 +125,7 @@ def floods(good, student):
     units = [line.decode("utf-8", "surrogateescape") for line in LINES if len(line) < 100]
     units += [" ", "\t", "0", "=", "=== a", "===\t", "a=1 ", "0x1 ", "\x85", "\u4ea4", "\x1b[m",
               "RESULT a=1", "LAYOUT a=1", "BENCH a=1", "BENCH 0x", "--- a", "HANDIN a=1", "ENV a",
-              ";", "\"", "01_hello_write server: x", "--- server: a", "swap ", "look ->"]
+              ";", "\"", "\f", "\\-", "\n 1 | ", "\n     | ", "01_hello_write server: x", "--- server: a", "swap ", "look ->"]
     with tempfile.TemporaryDirectory(prefix="grading.") as path:
         for unit in [one + random.choice(("", "\n")) for one in some(units)]:
             times = size // len(unit.encode("utf-8", "surrogateescape"))
