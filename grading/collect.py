@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES = 500, 8 << 20  # of one submission
-ARCHIVE = re.compile(r"(?i)\.(zip|eml|tar|tgz|tar\.(gz|xz|bz2))$")  # a saved mail, too
+ARCHIVE = re.compile(r"(?i)\.(zip|eml|mht|tar|tgz|tar\.(gz|xz|bz2))(\.txt)?$")  # a saved mail or page, too
 SOURCE = re.compile(r"(?i)\.[ch](\.txt)?$|^(GNU)?makefile(\.txt)?$|\.mk$")  # Windows may have added .txt
 UNREAD = re.compile(r"(?i)\.(docx?|odt|rtf|ipynb|pdf|pages|rar|7z)$")
 # What stands in front of a file's own name, by platform, then a hand-in's text, then a word: Canvas
@@ -25,8 +25,7 @@ UNREAD = re.compile(r"(?i)\.(docx?|odt|rtf|ipynb|pdf|pages|rar|7z)$")
 PLATFORM = [re.compile(pattern) for pattern in (
     r"(.+?_(?:LATE_)?\d+)_\d+_(.+)$", r"(.+?_\d+)_assignsubmission_[a-z]+_?(.*)$",
     r"(.+?)_[^\W\d_]+_\d{4}-[\d-]+(?:_|(?=\.txt$))(.+)$")]
-FLAT = PLATFORM + [re.compile(pattern) for pattern in (
-    r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$")]
+FLAT = [*PLATFORM, *map(re.compile, (r"(.*?)[-_. ]*(handin-.+)$", r"([^-_ ]+)[-_ ](.+\..+|Makefile)$"))]
 SUITE = {"common", "blocks", "tests", "testenv", "witness", "bench", "grading", "learn", "build"}
 
 
@@ -100,7 +99,7 @@ def members(path):
                 info.filename = name.replace("\\", "/")  # as old Windows' programs write it
                 if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
                     yield info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)), archive.open(info)
-    elif path[-4:].lower() == ".eml":
+    elif re.search(r"(?i)\.(eml|mht)(\.txt)?$", path):
         mail = begins(path, MOST_BYTES)
         if re.search(rb"[^\n]{2000}|(\n[ \t][^\n]*){100}", mail):  # with a header so long, parsing may take hours
             raise ValueError
@@ -182,7 +181,8 @@ def look_into(submission, folder, lab, scratch, ordered):
     parts = [f for f in files if texts and os.path.dirname(f) == os.path.dirname(texts[-1]) and f[-4:].lower() == ".txt"]
     if any(map(complete, parts)) and not complete(texts[-1]):  # it is in several files
         files.append(os.path.join(scratch, "parts"))
-        Path(files[-1]).write_bytes(b"\n".join(begins(f, MOST_BYTES) for f in parts))
+        Path(files[-1]).write_bytes(b"\n".join(sorted((begins(f, MOST_BYTES) for f in parts), key=lambda text: (
+            b"HANDIN" not in text, b"=== answers" in text))))
         texts[-1:] = files[-1:]
     submission.remarks, submission.refused = ([bad] * bool(bad), "") if texts else ([], bad)
     submission.remarks += ["its text is in several files"] * (texts[-1:] == [f"{scratch}/parts"])

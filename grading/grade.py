@@ -128,8 +128,7 @@ def total(h, rubric, answers):
 
 def report(h, rubric):
     """What the instructor and the student read about a submission."""
-    lines = [f"\n#### {h.file}" + (f", student {h.student}" if h.student else "")]
-    lines += [f"     {h.refused}"] if h.refused else []
+    lines = [f"\n#### {h.file}" + (f", student {h.student}" if h.student else ""), *[f"     {h.refused}"] * bool(h.refused)]
     for part, most in rubric.points.items() if not h.refused else ():
         verdict = "OK" if not h.why[part] else "FAIL" if most else "not right"
         lines.append(f"== {part} == {verdict} ({h.points[part]}/{most})")
@@ -141,8 +140,7 @@ def report(h, rubric):
         lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({h.row['points'].get(part, 0)}/{most})")
         lines += ["     " + line for line in why.splitlines()]
         if why and h.row["points"].get("builds"):
-            lines.append(f"     again: SEED={h.row['seed']} ONLY={h.row['student']}:{part} make grade-program "
-                         f"LAB={h.row['lab']} DIR=FOLDER")
+            lines.append(f"     again: SEED={h.row['seed']} ONLY={h.row['student']}:{part} make grade-program LAB={h.row['lab']} DIR=FOLDER")
     lines.append(f"Program: {h.row['score']}/{sum(map(int, h.row['of'].values()))}, SEED={h.row['seed']}" if h.row
                  else "Program: none was graded, so the text counts for nothing in the total")
     return "\n".join(lines)

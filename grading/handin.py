@@ -51,8 +51,7 @@ class Refused(Exception):
 
 def printable(text, width):
     """With ? for what is hidden, cut at width."""
-    shown = HIDDEN.sub("?", text[:width])
-    return shown if len(text) <= width else shown[:-3] + "..."
+    return HIDDEN.sub("?", text if len(text) <= width else text[:width - 3] + "...")
 
 
 class Handin:
@@ -254,6 +253,7 @@ def tidied(data):
         text = data.decode("gb18030", "replace")  # Chinese Windows; of Western Europe's letters one stands alone
     page = bool(re.match(r"[\ufeff\s]*<(!doctype|html|p|div|pre)\b", text[:200], re.I))  # an online text of Moodle, say
     if page:
+        text = re.sub(r"\s*\n\s*", " ", text) if len(re.findall("(?i)<(p|div|br)\\b", text)) > 50 and "<pre" not in text else text
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = FOOT.sub("", re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n"))
@@ -265,8 +265,10 @@ def tidied(data):
         lines = re.sub('(?m)^"(.*)"$', lambda line: re.sub('"[;,]"', ",", line[1]).replace('""', '"'),
                        re.sub("(?m)[;,]{1,99}$", "", lines))
     if (quoted := BEFORE.search(lines)) and (before := quoted[1].rstrip()):
-        lines = re.sub("\n[ \t]{1,20}[|\u2502] ?", "", lines) if re.search("[0-9] *[|\u2502]$", before) else lines  # a listing's cut lines
+        goes_on = re.sub("[0-9]", " ", quoted[1])  # so begin lines that a listing with numbers has cut
+        lines = lines.replace("\n" + goes_on, "" if goes_on != quoted[1] else "\n" + goes_on)
         lines = re.sub("(?m)^" + re.sub(r"(\\?[ \t])+", r"[ \\t]{0,20}", re.sub("[0-9]+", "[0-9]{1,9}", re.escape(before))) + "[ \t]?", "", lines)
+    lines = re.sub(r"(?m)^\[ {0,6}[0-9]{1,9}\.[0-9]{6}\] [^\n]*\n", "", lines)  # the kernel's, on a console
     with_colours = lines.removesuffix("\n").split("\n")
     plain = [line if line.startswith("HANDIN ") else COLOUR.sub("", line) for line in with_colours]
     lines = whole(plain)

@@ -350,6 +350,12 @@ ODD = {
     "a listing with numbers": (lambda t: "".join(f"{n:4}   \u2502 {line}\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
     "a listing in a narrow window": (lambda t: "".join(f"{n:4}   \u2502 " + "\n       \u2502 ".join(
         re.findall(".{1,112}", line) or [""]) + "\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
+    "vim's numbers in a narrow window": (lambda t: "".join(f"{n:3} " + "\n    ".join(
+        re.findall(".{1,128}", line) or [""]) + "\n" for n, line in enumerate(t.splitlines(), 1)), "times before"),
+    "a console on which the kernel speaks": (lambda t: re.sub(
+        "(?m)^(?=--- client|=== 0. exit)", "[  413.298200] systemd[1]: Starting it\n", t), None),
+    "a page of OneNote": (lambda t: "<html>\n<body>\n" + "".join("<p>" + "\n".join(textwrap.wrap(
+        html.escape(line), 90, break_on_hyphens=False)) + "</p>\n" for line in t.splitlines()), "came with HTML"),
     "copied in pieces that overlap": (lambda t: re.sub("((?:BENCH .*\n){3})(?=BENCH method=each block_size=64)", r"\1\1", t), None),
     "a document saved as Markdown": (lambda t: "# **Lab**\n\n" + re.sub("([-=_]+)", r"\\\1", t).replace("\n", "\n\n"), "Markdown's marks, blank"),
     "Chinese Windows": (lambda t: ("姓名：张伟\r\n" + re.sub("(?m)^(RESULT|BENCH) .*", r"\g<0>  # 对吗？", t)).encode("gb18030"),

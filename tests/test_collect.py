@@ -207,14 +207,16 @@ class Collect(Folder):
         self.assertEqual((found.text, found.remarks), (None, ["not read: handin.ipynb"]))
 
     def test_a_text_in_several_files(self):
-        """In the order of their names. A whole one beside an unfinished one is no such thing."""
-        self.put("s/part 1.txt", "HANDIN version=1 student=s lab=06\n=== 01\n")
-        self.put("s/part 2.txt", "=== 02\n=== end complete\n")
+        """In the order of their names, but for the first line and the answers. A whole one beside an unfinished one is no
+        such thing."""
+        self.put("s/header.txt", "HANDIN version=1 student=s lab=06\n=== 01\n")
+        self.put("s/answers.txt", "=== answers\n=== end complete\n")
+        self.put("s/measured.txt", "=== measured\n")
         self.put("t/handin-t (1).txt", "HANDIN version=1 student=t lab=06\n=== 01\n")
         self.put("t/handin-t.txt", TEXT.format("t", "06"))
         found = self.found()
         with open(found["s"].text, encoding="ascii") as file:
-            self.assertEqual(re.findall("=== (.*)", file.read()), ["01", "02", "end complete"])
+            self.assertEqual(re.findall("=== (.*)", file.read()), ["01", "measured", "answers", "end complete"])
         self.assertEqual((found["s"].student, found["s"].remarks), ("s", ["its text is in several files"]))
         self.assertEqual(os.path.basename(found["t"].text), "handin-t.txt")
         self.assertEqual(found["t"].remarks, ["of 2 texts the latest complete one counts"])
