@@ -33,8 +33,8 @@ WRAPPED = re.compile("(?m)^[ \t]{0,40}((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTE
 BEFORE = re.compile("(?m)^([^\n]{1,60}?)HANDIN[ \t]+version=1")
 UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
 # Of word processors: pages, blanks, quotation marks in UTF-8, Windows-1252 and Mac Roman; dashes, arrows, ligatures.
-PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\u2011\u2013\u2014",
-                      "  ''\"\" ''\"\" ''\"\"---") | {0x2026: "...", 0x2192: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
+PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\udc96\udc97\udcd0\udcd1\u2011\u2013\u2014",
+                      "  ''\"\" ''\"\" ''\"\"-------") | {0x2026: "...", 0xdc85: "...", 0xdcc9: "...", 0x2192: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
 CELLS = re.compile('(?m)^("?)HANDIN [^\n"]{1,300}?("[;,]" ?[^\n"]{1,99}){0,9}\\1([;,]{0,99})$')  # a table's: quoted, others behind
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.

@@ -377,9 +377,9 @@ ODD = {
         ('"' + line.replace('"', '""') + '"' if '"' in line else line) + ";;\n" for line in t.splitlines()), "a table's cells"),
     "a table of one column": (lambda t: re.sub('(?m)^(.*[,"].*)$', lambda m: '"' + m[1].replace('"', '""') + '"', t),
                               "a table's cells"),
-    "Word": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t).replace(" on ", "\xa0on\xa0").replace(
+    "Word": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t.replace(" --", " \u2013")).replace(" on ", "\xa0on\xa0").replace(
         "--- client: 04", "Wei\xdf, page 2\f\n--- client: 04", 1).encode("cp1252", "replace"), "a word processor's blanks"),
-    "Word of a Mac": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t).encode("mac_roman", "replace"), "a word processor's blanks"),
+    "Word of a Mac": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t.replace(" --", " \u2013")).encode("mac_roman", "replace"), "a word processor's blanks"),
     "online text": (lambda t: "<div><p>" + html.escape(t).replace(" ", "&nbsp;").replace("\n", "</p><p>") + "</p></div>",
                     "came with HTML, blank lines"),
     "online text with breaks": (lambda t: "<!DOCTYPE html>\n<html><body>" + html.escape(t).replace("\n", "<br />\r\n"),
