@@ -253,7 +253,7 @@ def tidied(data):
         text = data.decode("gb18030", "replace")  # Chinese Windows; of Western Europe's letters one stands alone
     page = bool(re.match(r"[\ufeff\s]*<(!doctype|html|p|div|pre)\b", text[:200], re.I))  # an online text of Moodle, say
     if page:
-        text = re.sub(r"\s*\n\s*", " ", text) if len(re.findall("(?i)<(p|div|br)\\b", text)) > 50 and "<pre" not in text else text
+        text = text if re.search(r"HANDIN [^<]{1,400}\bENV ", text) else text.replace("\r", "").replace("\n", " ")  # tags end its lines
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
     lines = FOOT.sub("", re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n"))

@@ -135,7 +135,7 @@ def floods(good, student):
             if unit[:4] in ("swap", "look"):  # words of 04 mean something in its section
                 at = good.index("RESULT sample=04")
             write(f"{path}/handin-{student}.txt",
-                  f"{good[:at]}{word}{unit * times}\n{good[at:]}")
+                  f"{random.choice(('', '<p>'))}{good[:at]}{word}{unit * times}\n{good[at:]}")
             began = time.process_time()
             graded(path, f"handin-{student}.txt")
             slowest = max(slowest, time.process_time() - began)
