@@ -42,7 +42,7 @@ KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
     r"found|wrote|sent|received|read|lent|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
-FOOT = re.compile(r"(?m)(^(?!{0})[^\n]{{0,200}}\n{{1,3}})?\f\n{{0,3}}(?!{0})[^\n=]{{0,200}}$".format("[ \t0-9>|\u2502]{0,20}(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
+FOOT = re.compile(r"(?m)(^(?!{0})[^\n]{{0,200}}\n{{1,3}})?\f\n{{0,3}}(?!{0})[^\n\f=]{{0,200}}$".format("[ \t0-9>|\u2502]{0,20}(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
 
 
 class Refused(Exception):
