@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES = 500, 8 << 20  # of one submission
-ARCHIVE = re.compile(r"(?i)\.(zip|eml|mht|tar|tgz|tar\.(gz|xz|bz2))(\.txt)?$")  # a saved mail or page, too
+ARCHIVE = re.compile(r"(?i)\.(zip|eml|mht|mhtml|tar|tgz|tar\.(gz|xz|bz2))(\.txt)?$")  # a saved mail or page, too
 SOURCE = re.compile(r"(?i)\.[ch](\.txt)?$|^(GNU)?makefile(\.txt)?$|\.mk$")  # Windows may have added .txt
 UNREAD = re.compile(r"(?i)\.(docx?|odt|rtf|ipynb|pdf|pages|rar|7z)$")
 # What stands in front of a file's own name, by platform, then a hand-in's text, then a word: Canvas
@@ -99,7 +99,7 @@ def members(path):
                 info.filename = name.replace("\\", "/")  # as old Windows' programs write it
                 if info.filename[-1:] != "/" and stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG):
                     yield info.filename, info.file_size, time.mktime((*info.date_time, 0, 0, -1)), archive.open(info)
-    elif re.search(r"(?i)\.(eml|mht)(\.txt)?$", path):
+    elif re.search(r"(?i)\.(eml|mht|mhtml)(\.txt)?$", path):
         mail = begins(path, MOST_BYTES)
         if re.search(rb"[^\n]{2000}|(\n[ \t][^\n]*){100}", mail):  # with a header so long, parsing may take hours
             raise ValueError

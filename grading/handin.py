@@ -266,7 +266,7 @@ def tidied(data):
                        re.sub("(?m)[;,]{1,99}$", "", lines))
     if (quoted := BEFORE.search(lines)) and (before := quoted[1].rstrip()):
         goes_on = re.sub("[0-9]", " ", quoted[1])  # so begin lines that a listing with numbers has cut
-        lines = lines.replace("\n" + goes_on, "" if goes_on != quoted[1] else "\n" + goes_on)
+        lines = lines.replace("\n" + goes_on, "") if goes_on != quoted[1] else lines
         lines = re.sub("(?m)^" + re.sub(r"(\\?[ \t])+", r"[ \\t]{0,20}", re.sub("[0-9]+", "[0-9]{1,9}", re.escape(before))) + "[ \t]?", "", lines)
     lines = re.sub(r"(?m)^\[ {0,6}[0-9]{1,9}\.[0-9]{6}\] [^\n]*\n", "", lines)  # the kernel's, on a console
     with_colours = lines.removesuffix("\n").split("\n")

@@ -138,7 +138,8 @@ class Collect(Folder):
             os.utime(f"{self.dir}/{front}handin-7.zip", (later, later))
 
     def test_a_mail(self):
-        """As it was saved, with text and program attached; the body quotes something else."""
+        """As it was saved, with text and program attached; the body quotes something else. A saved page; an
+        archive that a mail made a text of."""
         mail = email.message.EmailMessage()
         mail["Subject"] = "Abgabe Übung 3"
         mail.set_content("Grüße\n> HANDIN is attached\n")
@@ -148,10 +149,14 @@ class Collect(Folder):
             mail.add_attachment(file.read(), maintype="application", subtype="zip", filename="p.zip")
         os.remove(f"{self.dir}/p.zip")
         self.put("WG_ Abgabe.eml", mail.as_bytes())
+        self.put("a page.mht", mail.as_bytes())
+        os.rename(self.zipped("8.zip", {"handin-8.txt": TEXT.format("8", "05"), "program/p.c": CODE}), f"{self.dir}/8.zip.txt")
         self.put("empty.EML", b"")
         self.put("long.eml", b"Content-Type: text/plain; " + b"a=b; " * 10**6 + b"\n\nx\n")
         found = self.found()
         self.whole(found["WG_ Abgabe.eml"], "7")
+        self.whole(found["a page.mht"], "7")
+        self.whole(found["8.zip.txt"], "8")
         self.assertEqual((found["empty.EML"].text, found["empty.EML"].refused), (None, ""))
         self.assertIn("can't be read", found["long.eml"].refused)
 
