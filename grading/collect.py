@@ -43,9 +43,6 @@ class Submission:
             hashlib.sha256(os.path.relpath(f, self.program).encode("utf-8", "replace")).digest()
             + hashlib.sha256(begins(f, MOST_BYTES)).digest() for f in sources)).hexdigest()
 
-    def handed_in(self):
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.when)) if self.when else ""
-
 
 def begins(path, size):
     with suppress(OSError), open(path, "rb") as file:
@@ -188,8 +185,7 @@ def look_into(submission, folder, lab, scratch, ordered):
     submission.remarks += ["its text is in several files"] * (texts[-1:] == [f"{scratch}/parts"])
     if len({said(f)[0] for f in texts} - {""}) > 1:
         submission.refused = "it holds the texts of several students"
-    if len(texts) > 1:
-        submission.remarks.append(f"of {len(texts)} texts the latest complete one counts")
+    submission.remarks += [f"of {len(texts)} texts the latest complete one counts"] * (len(texts) > 1)
     texts = texts or [f for f in files if re.search(r"(?i)handin.*\.txt$", f)][:1]
     submission.text = texts[-1] if texts else None
     submission.student, submission.lab = said(submission.text) if texts else ("", "")

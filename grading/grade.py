@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections import Counter, namedtuple
 
 import collect
@@ -150,10 +151,11 @@ def table(hs, rubric, roster, answers):
     """A row for each submission, and for each student who hasn't handed in."""
     for h in hs:
         reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(h.from_.when)) if h.from_.when else ""
         yield {"file": h.file, "student": h.student, "name": roster.get(h.student, ""), **h.points,
                "score": sum(h.points.values()), "of": rubric.total,
                "program": h.row["score"] if h.row else "", "seed": h.row["seed"] if h.row else "",
-               "handed_in": h.from_.handed_in(), "counts": "yes" if h.counts else "no", "total": total(h, rubric, answers),
+               "handed_in": when, "counts": "yes" if h.counts else "no", "total": total(h, rubric, answers),
                "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " ")}
     for student in sorted(set(roster) - {h.student for h in hs}):
         yield {"file": "", "student": student, "name": roster[student], "score": 0, "of": rubric.total, "counts": "yes",

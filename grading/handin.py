@@ -4,11 +4,13 @@
 It comes from somebody who may not wish this program well: only a regular file is opened, no more
 than MAX_FILE of it is read, and every expression here takes time in proportion to the text. Honest
 people's files have been through editors and mail: what that does is remarked and costs nothing."""
+import csv
 import html
 import os
 import re
 import sys
 import unicodedata
+from contextlib import suppress
 
 import collect
 import expected
@@ -31,18 +33,19 @@ WRAPPED = re.compile("(?m)^[ \t]{0,40}((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTE
                      "[^\n]{1,300}?) ?\n(?:[^\n=]{0,150}\n){0,5}[ \t]{0,40}(?=[A-Za-z0-9_]{1,20}=)")
 # What stands before each line: in a mail, a patch, a log with the time, a listing with numbers.
 BEFORE = re.compile("(?m)^([^\n]{1,60}?)HANDIN[ \t]+version=1")
-UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
+UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\x1a]"  # zero-width, or for the direction of writing; DOS's end
 # Of word processors: pages, blanks, quotation marks in UTF-8, Windows-1252 and Mac Roman; dashes, arrows, ligatures.
 PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\udc96\udc97\udcd0\udcd1\u2011\u2013\u2014",
-                      "  ''\"\" ''\"\" ''\"\"-------") | {0x2026: "...", 0xdc85: "...", 0xdcc9: "...", 0x2192: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
-CELLS = re.compile('(?m)^("?)HANDIN [^\n"]{1,300}?("[;,]" ?[^\n"]{1,99}){0,9}\\1([;,]{0,99})$')  # a table's: quoted, others behind
+                      "  ''\"\" ''\"\" ''\"\"-------") | {0x2026: "...", 0xdc85: "...", 0xdcc9: "...", 0x2192: "->", 0xf0e0: "->", 0xdce0: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
+CELL = re.compile("HANDIN version=1 [^\n\"]{1,300}sizes=[0-9KM,]+")  # a table's, with the first line
+FIELD = re.compile("(block_(size|num)|stride|bytes|iters|depth|clock|lat_p[59][09]_us|bw_MBps|copy_us|repeats|seed|role|status|digest)=")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
     r"(ENV|LAYOUT|RESULT|BENCH|REGISTER|MODEL|waiting for|device|\([a-z]+|memory holds|"
     r"found|wrote|sent|received|read|lent|exposed|[0-9]+ x|the word|moved|0[1-7]_[a-z_]+ (server|client):|"
     r"--- (server|client)( on [0-9.]+)?:|  hint:|=== end) ")
-FOOT = re.compile(r"(?m)(^(?!{0})[^\n]{{0,200}}\n{{1,3}})?\f\n{{0,3}}(?!{0})[^\n\f=]{{0,200}}$".format("[ \t0-9>|\u2502]{0,20}(===|HANDIN|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
+FOOT = re.compile(r"(?m)(^(?!{0})[^\n]{{0,200}}\n{{1,3}})?\f\n{{0,3}}(?!{0})[^\n\f=]{{0,200}}$".format("[ \t0-9>|\u2502]{0,20}(===|HANDIN|" + FIELD.pattern + "|" + KNOWN.pattern + ")"))  # of a page, and the next one's head
 
 
 class Refused(Exception):
@@ -208,8 +211,8 @@ def check_side(h, part, first, end, sample, role):
             check_fields(h, part, i, found[i], right)
     if len(results) != 1:
         h.wrong(part, f"the {role} has {len(results)} RESULT lines, not one", first - 1)
-    elif max(said) not in results:
-        h.wrong(part, f"the {role} says something after its RESULT", max(said))
+    elif (behind := min(results) + 1) in said:  # what blank lines part from it may be a page's head
+        h.wrong(part, f"the {role} says something after its RESULT", behind)
     if len(layouts) != (1 if numbers else 0):
         h.wrong(part, f"the {role} has {len(layouts)} LAYOUT lines", first - 1)
 
@@ -242,7 +245,21 @@ def whole(lines):
     cut = [len(line) == most and bool(after) and not re.match("[ >]*(===|HANDIN |" + KNOWN.pattern + ")", after)
            for line, after in zip(lines, [*lines[1:], ""])]
     few = sum(cut) < 3
-    return "".join(line + "\n" * (few or not on) for line, on in zip(lines, cut))[:-1]
+    return "".join(line + ("\n" if few or not on else " " * bool(FIELD.match(after)))  # between fields it was a blank
+                   for line, on, after in zip(lines, cut, [*lines[1:], ""]))[:-1]
+
+
+def column(text):
+    """Of a table, as spreadsheets save it, the cells in which the text stands, or nothing: RFC 4180, also with
+    tabs or ; between them; or Markdown's."""
+    for mark in "\t;,|":
+        with suppress(csv.Error):
+            rows = list(csv.reader(text.split("\n"), delimiter=mark))
+            for at, *first in ((at, *row[at:]) for row in rows for at, cell in enumerate(row) if CELL.fullmatch(cell.strip())):
+                if f'"{first[0]}"' in text or first[1:] and (mark in ";|" or mark == "," and len({len(row) for row in rows if row}) == 1):
+                    end = None if re.fullmatch(" ?[0-9]+[KM]", "".join(first[1:2])) else at + 1  # it is cut at its commas, too
+                    return "\n".join(",".join(row[at:end]).rstrip(", ") for row in rows)
+    return ""
 
 
 def tidied(data):
@@ -261,9 +278,7 @@ def tidied(data):
         lines = re.sub(r"\\([!-/:-@[-`{-~])", r"\1", lines)
     typed, lines = lines, re.sub("(?m)^'(?=---|===)", "", lines.translate(PLAIN).replace("**", ""))  # a spreadsheet's; Markdown's
     lines = re.sub("(?m)^([ \t]{0,40})-{1,3} ?(?=(server|client)( on [0-9.]{1,40})?: )", r"\1--- ", lines)
-    if cells := next((found for found in [CELLS.search(lines)] if found and any(found.groups())), None):
-        lines = re.sub('(?m)^"(.*)"$', lambda line: re.sub('"[;,]"', ",", line[1]).replace('""', '"'),
-                       re.sub("(?m)[;,]{1,99}$", "", lines))
+    lines = (cells := column(lines)) or lines
     if (quoted := BEFORE.search(lines)) and (before := quoted[1].rstrip()):
         goes_on = re.sub("[0-9]", " ", quoted[1])  # so begin lines that a listing with numbers has cut
         lines = lines.replace("\n" + goes_on, "") if goes_on != quoted[1] else lines
@@ -282,7 +297,7 @@ def tidied(data):
         ("UTF-16", wide), ("HTML", page), ("a table's cells", cells), ("quotation marks or times before its lines", quoted),
         ("Markdown's marks", marked), ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
         ("a terminal's colours", with_colours != plain), ("a byte order mark", "\ufeff" in text),
-        ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)), ("carriage returns", "\r" in text)) if there]
+        ("zero-width marks", re.search(UNSEEN[:-3] + "]", text)), ("carriage returns", "\r" in text)) if there]
 
 
 def check(h):
@@ -306,8 +321,7 @@ def check(h):
         raise Refused("it is no text: it holds zero bytes")
     odd += [words for words, there in (
         ("blank lines", "" in h.lines[:end]), ("tabs or blanks around its lines", lines[:end] != h.lines[:end])) if there]
-    if odd:
-        h.remarks.append("it came with " + ", ".join(odd))
+    h.remarks += ["it came with " + ", ".join(odd)] * bool(odd)
     written = "\n".join(line for line in h.lines[end:behind] if not line.startswith("=== end")).replace("\0", "")
     if written.strip() and (words := answers.remark(written)):
         h.remarks.append(words)

@@ -366,6 +366,13 @@ ODD = {
     "Markdown": (lambda t: t.replace("status=PASS", "**status=PASS**"), None),
     "a spreadsheet's apostrophes": (lambda t: re.sub("(?m)^(?=[-=]{3})", "'", t), None),
     "a page's foot and head behind a RESULT": (lambda t: re.sub("(?m)^(RESULT sample=04.*)$", r"\1\nMr A 1\n\n\f27.11.26, 09:52 x.txt\n", t), "blank lines"),
+    "pages without form feeds": (lambda t: re.sub(
+        "(?m)^(RESULT sample=04.*)$", r"\1\n\n\n2026-11-27 04:37    Lab 06    Page 2\n\n", t), MORE.replace("1 of", "2 of")),
+    "DOS": (lambda t: t.replace("\n", "\r\n") + "\x1a", "came with carriage returns$"),
+    "a PDF whose lines are as long as others": (lambda t: "\n".join(
+        "\n".join(textwrap.wrap(line, 150, break_on_hyphens=False)) for line in t.splitlines()), "wrapped lines"),
+    "a page that ends in a BENCH": (lambda t: re.sub(
+        "(?m)^(BENCH method=each .*) (?=bw_MBps)", r"\1\n", t).replace("\nBENCH method=auto", "\n\fPage 2 of 4\nBENCH method=auto"), "wrapped lines"),
     "TextEdit": (lambda t: t.replace("---", "\u2014").replace("--", "\u2013").replace("->", "\u2192").replace("...", "\u2026"),
                  "a word processor's"),
     "a spreadsheet of cells between commas": (lambda t: "".join(
@@ -373,11 +380,16 @@ ODD = {
     "a spreadsheet": (lambda t: "Name;M\u00fcller;;\r\n" + "".join(
         ('"' + line.replace('"', '""') + '"' if set(line) & set(',;"') else line) + ";;;\r\n" for line in t.splitlines()),
                       "a table's cells"),
+    "a spreadsheet of three columns": (lambda t: ("No.\tOutput\tRemark\r\n" + "".join(
+        f"{n}\t" + ('"' + line.replace('"', '""') + '"' if set(line) & set(',"') else line) + '\t"so, it\nseems"\r\n' * (n == 9) +
+        "\t\r\n" * (n != 9) for n, line in enumerate(t.splitlines()))).encode("utf-16"), "UTF-16, a table's cells"),
+    "a table of Markdown": (lambda t: "| No. | Output |\n|---|---|\n" + "".join(
+        f"| {n} | {line} |\n" for n, line in enumerate(t.splitlines())), "a table's cells"),
     "a spreadsheet that quotes less": (lambda t: "".join(
         ('"' + line.replace('"', '""') + '"' if '"' in line else line) + ";;\n" for line in t.splitlines()), "a table's cells"),
     "a table of one column": (lambda t: re.sub('(?m)^(.*[,"].*)$', lambda m: '"' + m[1].replace('"', '""') + '"', t),
                               "a table's cells"),
-    "Word": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t.replace(" --", " \u2013")).replace(" on ", "\xa0on\xa0").replace(
+    "Word": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t.replace(" --", " \u2013")).replace(" on ", "\xa0on\xa0").replace("->", "\xe0").replace(
         "--- client: 04", "Wei\xdf, page 2\f\n--- client: 04", 1).encode("cp1252", "replace"), "a word processor's blanks"),
     "Word of a Mac": (lambda t: re.sub('"(.*)"', "\u201c\\1\u201d", t.replace(" --", " \u2013")).encode("mac_roman", "replace"), "a word processor's blanks"),
     "online text": (lambda t: "<div><p>" + html.escape(t).replace(" ", "&nbsp;").replace("\n", "</p><p>") + "</p></div>",
