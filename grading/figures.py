@@ -154,7 +154,7 @@ def confirm(h, row):
     said = {f"{f.method} {f.layout.block_size} {f.layout.bytes}": f
             for f in (bench(i, h.lines[i]) for i in range(first, end or first)) if f and f.p50}
     kernel = next((fields(line, "ENV").get("kernel") for line in h.lines if line.startswith("ENV ")), None)
-    if not row["figures"]:
+    if not row["figures"] or "not go on to the end" in row["why"].get("itself", ""):  # in --bench
         return "its program can't be measured: see what grade-program says of it"
     if any(f.clock != "virtual" for f in said.values()):
         h.remarks.append("the figures were measured in real time: nothing can confirm them")

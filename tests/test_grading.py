@@ -300,6 +300,8 @@ class Grading(unittest.TestCase):
         out, rows = total([{"figures": slower(1), "own": "the server does not pass"}])
         self.assertEqual((rows[0]["chosen"], rows[0]["measured"]), ("0", "20"), out)
         self.assertIn("the server does not pass", out)
+        out, rows = total([{"figures": slower(1), "why": {"itself": "measuring: it does not go on to the end\n"}}])
+        self.assertEqual(float(rows[0]["total"]), 44, out)
         out, rows = total([{"figures": slower(1.3), "kernel": "9.9"}])  # in proportion it is the same
         self.assertEqual(float(rows[0]["total"]), 62, out)
         os.makedirs(later := f"{self.dir}/class/later")  # a text alone: the program of before counts with it
