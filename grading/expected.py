@@ -54,8 +54,7 @@ def of_student(student):
 
 
 def plan(sizes, block_size):
-    """The layouts that are measured, as plan_measurement in blocks/blocks.c makes them: first
-    over message sizes at the student's block size, then over block sizes."""
+    """The layouts that are measured, as plan_measurement in blocks/blocks.c makes them."""
     points = []
     for number in sizes.split(","):
         match = re.fullmatch("([0-9]{1,8})([KM]?)", number)

@@ -7,19 +7,18 @@ from collections import namedtuple
 import expected
 from handin import fields, whole_number
 
-# How far figures in virtual time may lie from what they should be. Measured on one machine they
-# repeat within 1 %; between kernels the software NIC's packets and list elements cost differently,
-# so that ratios move by some per cent. Who invents a speed-up is further off than that. Real time,
-# where others' work disturbs, gets wide bounds.
-RATIO_SLACK = 1.25  # a method to contig, against the reference
+# How far figures in virtual time may lie from what they should be. They repeat within 1 %. Between kernels
+# the software NIC's packets differ by a factor of two, and what a method takes beyond one piece hardly.
+# Who invents a speed-up is further off. Real time, where others' work disturbs, gets wide bounds.
+RATIO_SLACK = 1.25  # a method to contig, against the reference; the same bytes in one piece, over the sweep
 SIZES_SLACK = 1.6   # the same at message sizes between its points
-SAME_SLACK = 1.25   # the same bytes in one piece, over the sweep
-GROWTH_SLACK = 1.6  # time in proportion to bytes, from 12,000 on
+GROWTH_SLACK = 1.6  # time in proportion to bytes
+LONG = 12000  # bytes; of shorter messages what each takes, however long, counts for more
 FASTEST_LIST = {"virtual": 0.9, "real": 0.3}  # a list's time, to the contiguous message's
-# The same program measured again, in virtual time on the same kernel. One value in a hundred is off by up to a
-# third, there or in the text: the scheduler takes turns in another way for a while. Most values of a method, or with
-# a layout, are not; nor both of a figure. What a program prints while it moves messages may cost time here alone.
-AGAIN_SLACK, AGAIN_BOTH, AGAIN_MOST, AGAIN_PRINTS = 1.03, 1.15, 1.4, 1.06
+# The same program measured again, in virtual time: half of the values of a method, or with a layout, are not off by
+# more, on the same kernel or another; nor one by as much as the next. (Of 700 on the same kernel none was by 1.06.)
+AGAIN_SLACK, OTHER_SLACK, AGAIN_MOST = 1.03, 1.06, 1.15
+AGAIN_PRINTS, OTHER_EACH = 1.06, 1.2  # what a program prints while it moves messages costs time here alone; by each, on another kernel, too
 
 FIGURE = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?")
 Bench = namedtuple("Bench", "line layout method clock depth p50 p99 bandwidth")
@@ -37,8 +36,8 @@ def bench(i, line):
 
 
 def read_reference(path):
-    """The BENCH lines of three right runs, each behind a line that names its sample. Returns how
-    long a method takes in proportion to contig, by lab and method, at the block sizes swept."""
+    """The BENCH lines of three right runs, each behind a line that names its sample. Returns how long a method
+    takes in proportion to contig, by lab and method, at the block sizes swept; and, "us", how long contig takes."""
     lab, p50 = 0, {}
     with open(path, encoding="utf-8") as file:
         for i, line in enumerate(file):
@@ -49,7 +48,8 @@ def read_reference(path):
                 p50[lab, f.method, f.layout.block_size] = f.p50
     try:
         return {(lab, method): [p50[lab, method, size] / p50[lab, "contig", size] for size in expected.SWEEP]
-                for lab in (5, 6, 7) for method in expected.METHODS}
+                for lab in (5, 6, 7) for method in expected.METHODS} | {
+                    (lab, "us"): p50[lab, "contig", expected.SWEEP[-1]] for lab in (5, 6, 7)}
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{path}: no figures of lab, method, block size {missing}") from missing
 
@@ -87,12 +87,12 @@ def read_bench(h, points):
 
 
 def check_method(h, swept, should, contig, f):
-    """Of one method at one point; should: how many times as long as contig the reference took."""
+    """Of one method at one point; should: how many times as long as contig it takes, at least and at most."""
     virtual, ratio = f.clock == "virtual", f.p50 / contig.p50
     # A message a latency goes through with one in flight. With more they overlap, by no more than
     # as many as there are; in virtual time hardly, as one CPU does it all. MB/s: bytes a us.
     overlap = f.bandwidth * f.p50 / f.layout.bytes
-    least, most = (0.6, 1.6) if virtual else (0.1, 2 * f.depth)
+    least, most = (0.6, 1.6 if f.layout.bytes >= LONG else 4) if virtual else (0.1, 2 * f.depth)
     # Short messages, and blocks below the sweep, have no reference.
     compared = virtual and (swept or (f.layout.block_num >= 32 and f.layout.block_size >= 64))
     slack = RATIO_SLACK if swept else SIZES_SLACK
@@ -101,8 +101,8 @@ def check_method(h, swept, should, contig, f):
             (f.p50 > f.p99, "the median is above the 99th percentile"),
             (not least <= overlap <= most, f"latency and bandwidth don't agree: {overlap:.2f} messages in flight"),
             (ratio < FASTEST_LIST[f.clock], f"faster than the same bytes in one piece, {ratio:.2f} of its time"),
-            (compared and not should / slack <= ratio <= should * slack,
-             f"{ratio:.2f} times as long as in one piece; this should be about {should:.2f}")):
+            (compared and not should[0] / slack <= ratio <= should[1] * slack,
+             f"{ratio:.2f} times as long as in one piece; this should be about {should[0]:.2f}, at most {should[1]:.2f}")):
         if bad:
             h.wrong("figures", words, f.line)
 
@@ -116,35 +116,39 @@ def check(h, sizes, reference):
     for number, layout in enumerate(points if "measured" not in h.reasons else ()):
         contig, swept = measured[number, "contig"], number >= by_size
         for method in expected.METHODS:
-            should = ratio_at(reference[h.lab, method], layout.block_size)
-            check_method(h, swept, should, contig, measured[number, method])
-        if number == 0 or contig.clock != "virtual" or layout.bytes < 12000:
+            ratio = ratio_at(reference[h.lab, method], layout.block_size)
+            faster = reference[h.lab, "us"] / measured[len(points) - 1, "contig"].p50
+            check_method(h, swept, sorted((ratio, 1 + (ratio - 1) * faster)), contig, measured[number, method])
+        if number == 0 or contig.clock != "virtual" or layout.bytes < LONG:
             continue
-        before = number - 1
-        if not swept and all(measured[number, m].bandwidth == measured[before, m].bandwidth for m in expected.METHODS):
-            h.wrong("figures", f"by every method the same MB/s as with {points[before].bytes} bytes", contig.line)
+        other, slack = (by_size, RATIO_SLACK) if swept else (number - 1, GROWTH_SLACK)
+        if not swept and all(measured[number, m].bandwidth == measured[other, m].bandwidth for m in expected.METHODS):
+            h.wrong("figures", f"by every method the same MB/s as with {points[other].bytes} bytes", contig.line)
         # Bytes take their time: the same everywhere in the sweep over block sizes.
-        other, slack = (by_size, SAME_SLACK) if swept else (number - 1, GROWTH_SLACK)
         grown = contig.p50 / measured[other, "contig"].p50
         times = layout.bytes / points[other].bytes
-        if not times / slack <= grown <= times * slack:
+        if points[other].bytes >= LONG and not times / slack <= grown <= times * slack:
             h.wrong("figures", f"{times:.1f} times the bytes of block size "
                     f"{points[other].block_size} took {grown:.2f} times as long", contig.line)
 
 
 def better(said, measured, point, same):
-    """How many times better the text's latency and bandwidth are than those measured again, in the round that is nearer;
-    if it was not the same kernel, the latency in proportion to one piece."""
-    def nearest(ratios):
-        return min(ratios, key=lambda x: max(x, 1 / x))
+    """How many times better the text's latency and bandwidth are than those measured again, in the round that is nearer.
+    On another kernel what a method takes beyond one piece is the same; by each, with other packets, or its proportion."""
     f, contig = said.get(point), "contig " + point.partition(" ")[2]
-    if not f or not f.bandwidth:
+    if not f or not f.bandwidth or not same and not (contig in measured and contig in said and said[contig].bandwidth):
         return []
-    if same:
-        return [nearest(p50 / f.p50 for p50, _ in measured[point]), nearest(f.bandwidth / bw for _, bw in measured[point])]
-    if contig not in said or contig not in measured:
-        return []
-    return [nearest(said[contig].p50 / f.p50 * p50 / one for (p50, _), (one, _) in zip(measured[point], measured[contig]))]
+    found = []
+    for time in (lambda p50, _: p50, lambda _, bandwidth: f.layout.bytes / bandwidth):  # of a message, alone and among others
+        mine, should = time(f.p50, f.bandwidth), [(time(*figures),) for figures in measured[point]]
+        if not same:
+            piece = time(said[contig].p50, said[contig].bandwidth)
+            should = [[piece + takes - one] if f.method != "each" else [
+                other * slack for other in (piece + takes - one, piece * takes / one) for slack in (1 / OTHER_EACH, OTHER_EACH)]
+                for (takes,), one in zip(should, (time(*figures) for figures in measured[contig]))]
+        ratios = [min(max(mine, min(times)), max(times)) / mine for times in should]
+        found.append(min(ratios, key=lambda x: max(x, 1 / x)))
+    return found
 
 
 def confirm(h, row):
@@ -159,21 +163,20 @@ def confirm(h, row):
     if any(f.clock != "virtual" for f in said.values()):
         h.remarks.append("the figures were measured in real time: nothing can confirm them")
         return ""
-    same = kernel == row["kernel"] and not kernel.startswith("6.12.")  # which doesn't repeat well
+    same = kernel == row["kernel"]
     ratios = {point: better(said, row["figures"], point, same) for point in row["figures"]}
     if not any(ratios.values()):
         return "what its program measures is not what the text has"
-    slack = AGAIN_PRINTS if row.get("prints") else AGAIN_SLACK
+    least, most = (1 / AGAIN_SLACK, AGAIN_PRINTS if row.get("prints") else AGAIN_SLACK) if same else (1 / OTHER_SLACK, OTHER_SLACK)
 
     def often(word):
-        """Are most values odd, of a method or with a block size and length?"""
+        """Is half of the values odd, of a method or with a block size and length?"""
         values = [x for point in ratios if word in point.split(" ", 1) for x in ratios[point]]
-        return 2 * sum(not 1 / AGAIN_SLACK < x < slack for x in values) > len(values)
+        return 2 * sum(not least < x < most for x in values) >= max(len(values), 4)
 
     for point in sorted(filter(ratios.get, ratios), key=lambda point: -max(max(x, 1 / x) for x in ratios[point])):
         method, _, layout = point.partition(" ")
-        off = [max(x, 1 / x) for x in ratios[point]]
-        if (often(method) or often(layout) or max(off) > AGAIN_MOST or min(off) > AGAIN_BOTH) if same else max(off) > RATIO_SLACK:
+        if often(method) or often(layout) or max(max(x, 1 / x) for x in ratios[point]) > AGAIN_MOST:
             f, (p50, bandwidth) = said[point], row["figures"][point][-1]
             return f"{method}, block size {f.layout.block_size}, {f.layout.bytes} bytes: the text says {f.p50:.1f} us " \
                 f"and {f.bandwidth:.1f} MB/s; measured again, {p50:.1f} and {bandwidth:.1f}"

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Grades the texts that make handin wrote, a class in seconds, and adds what grade-program found.
-
-What a run must have printed is computed anew from the student's ID. Nothing of the files is
-executed, nor printed but what a terminal doesn't obey. Anybody who knows the suite can make such a text up: it counts
-in the total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
+"""Grades the texts that make handin wrote, a class in seconds, and adds what grade-program found. Nothing of the
+files is executed, nor printed but what a terminal doesn't obey. Anybody who knows the suite can make such a text up: it
+counts in the total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
 import argparse
 import csv
 import json
@@ -69,8 +67,7 @@ def check(h, rubric, reference, rows, programs):
 
 
 def fingerprints(h, part):
-    """What no other run has: all of a transcript's addresses and keys together, or each line of figures. None
-    if there is nothing to tell by: some machines don't randomise addresses."""
+    """What no other run has: a transcript's addresses and keys together, if they are random; or each line of figures."""
     first, end = h.sections.get(part, (0, 0))
     lines = h.lines[first:end or first]
     if part == "measured":
@@ -80,9 +77,8 @@ def fingerprints(h, part):
 
 
 def compare(hs):
-    """Finds what two files have in common. If one student's transcript doesn't fit the ID, or its figures
-    aren't those of the program, the other is its owner; if both fit, somebody has edited, and who can't
-    be seen here."""
+    """Finds what two files have in common. If one student's transcript doesn't fit the ID, or its figures aren't
+    those of the program, the other is its owner; if both fit, somebody has edited, and who can't be seen here."""
     def odd(h, part):
         return part in h.reasons or "measured" in h.reasons
 
@@ -175,8 +171,7 @@ def write_tables(path, rows):
 
 
 def listed(path):
-    """Of each line of a list what stands beside the ID, separated by commas or blanks. A name may stand first,
-    if it can't be an ID itself."""
+    """Of each line of a list what stands beside the ID. A name may stand first, if it can't be an ID itself."""
     found = {}
     for line in handin.answers.decoded(collect.begins(path, 1 << 24)).splitlines() if path else ():
         words = [word.strip('"') for word in re.split(r"[,;\s\uff0c\uff1b\u3000]+", line.strip())]

@@ -250,8 +250,7 @@ def whole(lines):
 
 
 def column(text):
-    """Of a table, as spreadsheets save it, the cells in which the text stands, or nothing: RFC 4180, also with
-    tabs or ; between them; or Markdown's."""
+    """Of a table, as spreadsheets save it (RFC 4180; also with tabs or ;) or Markdown has it, the cells with the text."""
     for mark in "\t;,|":
         with suppress(csv.Error):
             rows = list(csv.reader(text.split("\n"), delimiter=mark))

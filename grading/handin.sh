@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Runs what a student hands in, and writes it to one text file, handin-ID.txt; packs that with the
-# student's program, and a MANIFEST of both, as handin-ID.zip:
 #   handin.sh ID LAB [DIR [ANSWERS]]
-# LAB: 05, 06 or 07, the one to measure; DIR holds the student's program of it (my05 where
-# there is one, else the sample's directory); ANSWERS is a text file (else answers.txt).
-# On the RDMA device that is there, or in the VM, then measuring in virtual time. The file
-# is written whatever happens; its last line says whether all of it is there and passed.
+# Runs what a student hands in, and writes it to a text, handin-ID.txt; packs that with the student's program and
+# a MANIFEST of both as handin-ID.zip. LAB: 05, 06 or 07, the one to measure; DIR: the program of it (else my05, or
+# the sample's directory); ANSWERS: a text file (else answers.txt). On the RDMA device that is there, or in the VM,
+# then in virtual time. The text is written whatever happens; its last line says if all of it is there and passed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -46,8 +44,7 @@ pairs() { # ID SEED LAB DIR
 all() { # ID SEED LAB DIR SIZES
 	local failed='' todo rounds=5
 	todo=$(todo "$4")
-	# In virtual time every round gives the same, but on Linux 6.12.
-	[ "${TESTENV_CLOCK:-}" != virtual ] || [[ $(uname -r) = 6.12.* ]] || rounds=1
+	[ "${TESTENV_CLOCK:-}" != virtual ] || rounds=1 # every one gives the same
 	pairs "$1" "$2" "$3" "$4" || failed=yes
 	echo "measuring $4, which takes a minute or two ..." >&2
 	run measured testenv/pair.sh "$(program "$4")" "--student=$1" --bench \

@@ -8,8 +8,7 @@ and takes the same command line. Everything of theirs, compiler runs too, happen
     ONE=yes                all in FOLDER is one student's
     JOBS=4                 VMs at a time, of 1 GiB; else as many as there are processors and memory for them
     AGAIN="NAME"           these once more, with the layouts that they had; all: everything
-What is found goes into results/programs.jsonl (RESULTS=FILE), a line for each as it is done. What stands
-there is not graded again, so that a class goes on where it was stopped."""
+    RESULTS=FILE           a line for each as it is done, which is not graded again (results/programs.jsonl)"""
 import glob
 import json
 import os
@@ -147,10 +146,9 @@ def main(lab="", folder=""):
     sizes = re.findall(r"(?m)^sizes (\S+)", rubric)[-1]
     rows = known()
     with tempfile.TemporaryDirectory() as scratch:
-        try:
+        hand_ins = []
+        with suppress(OSError, ValueError):
             hand_ins = [s for s in collect.collect(folder, lab, scratch, os.environ.get("ONE")) if s.program and s.lab == lab]
-        except (OSError, ValueError):
-            hand_ins = []
         if lab not in ("05", "06", "07") or not hand_ins:
             print("which programs? make grade-program LAB=05 DIR=FOLDER", file=sys.stderr)
             sys.exit(2)

@@ -96,7 +96,7 @@ class Careful:
         for role, peer in OTHER.items():
             self.when("its peer says FAIL", self.refuses, role,
                       at("verdict", lambda pair, peer=peer: pair.said.update({peer: b"verdict FAIL"})))
-            self.when("its peer stops", self.refuses, role, at("prepared", self.stop))
+            self.when("its peer stops", self.refuses, role, self.stops)
             self.when("its peer dies", self.refuses, role, at("prepared", lambda pair: "cut"))
             if self.whole and (role == "client" or self.lab == "07"):
                 size = self.random.randint(300, 1500)
@@ -134,12 +134,13 @@ class Careful:
                 with open(f"/proc/{r.thread}/mem", "r+b", buffering=0) as memory:
                     os.pwrite(memory.fileno(), self.random.randbytes(r.length), r.addr)
 
-    @staticmethod
-    def stop(pair):
-        """The reference, for ever: the other one must end by itself, in time."""
-        reference, = (side for side in pair.sides.values() if not side.student)
-        reference.stopped = True
-        reference.process.send_signal(signal.SIGSTOP)
+    def stops(self, step, pair):
+        """The reference, for ever: the other one must end by itself, in time; of 07, nothing is acknowledged."""
+        if step == "client waits" and self.lab == "07" and pair.lines["client"][0] in (b"sync moved", b"sync done"):
+            raise Wrong(f'the client says "{pair.lines["client"][0].decode()}", and nothing was acknowledged')
+        for reference in (side for side in pair.sides.values() if step == "prepared" and not side.student):
+            reference.stopped = True
+            reference.process.send_signal(signal.SIGSTOP)
 
     def checked(self):
         """The same program with gcc's sanitizers, and with less for --bench to measure; or nothing, if it needs its own
