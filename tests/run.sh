@@ -292,7 +292,12 @@ part_kernels() { family kernels python3 tests/test_kernels.py; }
 part_machines() { family machines python3 tests/test_machines.py; }
 part_arm64() { family arm64 python3 tests/test_arm64.py; }
 part_figures() { make -s -C 05_gather_write && family figures python3 tests/test_figures.py; }
+figures_of() { # NAME COMMAND… - that runs the two that hold on each kernel
+	make -s -C 05_gather_write && family "$1" "${@:2}" python3 tests/test_figures.py \
+		Figures.test_two_runs_agree Figures.test_a_list_costs_what_it_does_on_other_kernels
+}
 part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
+	figures_of figures-6.12 newer
 	step "build with Debian 13's rdma-core" tests/debian13.sh build "$out/debian13"
 	TESTENV_CLOCK=virtual family charge-6.12 newer testenv/testenv.sh run python3 tests/test_charge.py
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-6.12 newer python3 tests/test_labs.py BreakIt
@@ -301,6 +306,7 @@ part_newer() { # kernel 6.12, with this machine's rdma-core and Debian 13's
 	TESTENV_CLOCK=virtual family linux-6.12 newer pairs "$out/gcc" Defaults Options Rights WrongPairs
 }
 part_newest() { # Debian unstable's kernel
+	figures_of figures-newest tests/unstable.sh
 	export -f pairs && export out fast
 	TESTENV_CLOCK=virtual HV_BUILD=$out/gcc family handout-newest tests/unstable.sh python3 tests/test_labs.py BreakIt
 	# shellcheck disable=SC2016 # for that bash

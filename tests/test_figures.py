@@ -10,7 +10,7 @@ from samples import ROOT, main
 
 COMMAND = ["testenv/testenv.sh", "run", "testenv/pair.sh", "05_gather_write/gather_write",
            "--bench", "--iters=1", "--sizes=64K", "--timeout=300"]
-CSV = os.path.join(ROOT, "results", "test-figures-{}.csv")
+CSV = os.path.join(ROOT, "results", "test-figures" + os.environ.get("KERNEL", "") + "-{}.csv")
 
 
 def figures(text):
@@ -45,6 +45,13 @@ class Figures(unittest.TestCase):
                 one, two = float(fields[name]), float(second[point][name])
                 self.assertLess(abs(one / two - 1), 0.02, f"{point} {name}: {one} and {two}")
             self.assertEqual(fields["clock"], "virtual")
+
+    def test_a_list_costs_what_it_does_on_other_kernels(self):
+        """More than one piece: what grade goes by, if a student's kernel is another one."""
+        with open(os.path.join(ROOT, "grading", "reference.txt"), encoding="ascii") as file:
+            reference = figures(file.read().partition("06_scatter_read")[0])
+        here, there = (float(run["sgl", 64]["lat_p50_us"]) - float(run["contig", 64]["lat_p50_us"]) for run in (self.runs[0], reference))
+        self.assertLess(abs(here / there - 1), 0.06, (here, there))
 
     def test_a_list_of_whole_packets_costs_nothing(self):
         for block in (4096, 8192, 16384, 32768, 65536):
