@@ -13,12 +13,12 @@ from handin import fields, whole_number
 RATIO_SLACK = 1.25  # a method to contig, against the reference; the same bytes in one piece, over the sweep
 SIZES_SLACK = 1.6   # the same at message sizes between its points
 GROWTH_SLACK = 1.6  # time in proportion to bytes
-LONG = 12000  # bytes; of shorter messages what each takes, however long, counts for more
+LONG = 12000  # bytes; in shorter messages the fixed cost of a message counts for more
 FASTEST_LIST = {"virtual": 0.9, "real": 0.3}  # a list's time, to the contiguous message's
-# The same program measured again, in virtual time: half of the values of a method, or with a layout, are not off by
-# more, on the same kernel or another; nor one by as much as the next. (Of 700 on the same kernel none was by 1.06.)
-AGAIN_SLACK, OTHER_SLACK, AGAIN_MOST = 1.03, 1.06, 1.15
-AGAIN_PRINTS, OTHER_EACH = 1.06, 1.2  # what a program prints while it moves messages costs time here alone; by each, on another kernel, too
+# The same program measured again: more than half of the values of a method, or with a layout, lie within the first, each
+# within the third. (Of 700 none was off by 1.06.) Looser for a program that prints while it moves messages, which costs
+# time here alone; for 07, whose latencies vary by 5 %; and for another kernel, there also by each.
+AGAIN_SLACK, LOOSER, AGAIN_MOST, OTHER_EACH = 1.03, 1.06, 1.15, 1.2
 
 FIGURE = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?")
 Bench = namedtuple("Bench", "line layout method clock depth p50 p99 bandwidth")
@@ -36,8 +36,8 @@ def bench(i, line):
 
 
 def read_reference(path):
-    """The BENCH lines of three right runs, each behind a line that names its sample. Returns how long a method
-    takes in proportion to contig, by lab and method, at the block sizes swept; and, "us", how long contig takes."""
+    """The BENCH lines of three right runs, each behind a line that names its sample. Returns, by lab and method,
+    how long that takes in proportion to contig, at the block sizes swept; and, "us", how long contig takes."""
     lab, p50 = 0, {}
     with open(path, encoding="utf-8") as file:
         for i, line in enumerate(file):
@@ -48,8 +48,7 @@ def read_reference(path):
                 p50[lab, f.method, f.layout.block_size] = f.p50
     try:
         return {(lab, method): [p50[lab, method, size] / p50[lab, "contig", size] for size in expected.SWEEP]
-                for lab in (5, 6, 7) for method in expected.METHODS} | {
-                    (lab, "us"): p50[lab, "contig", expected.SWEEP[-1]] for lab in (5, 6, 7)}
+                for lab in (5, 6, 7) for method in expected.METHODS} | {(lab, "us"): p50[lab, "contig", expected.SWEEP[-1]] for lab in (5, 6, 7)}
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{path}: no figures of lab, method, block size {missing}") from missing
 
@@ -62,8 +61,7 @@ def ratio_at(ratios, block_size):
 
 
 def read_bench(h, points):
-    """The figures by point and method. Of two points with the same layout the first that has none
-    yet gets them."""
+    """The figures by point and method; of two points with the same layout, of the first that has none yet."""
     measured, wanted = {}, {}
     for number, layout in enumerate(points):
         for method in expected.METHODS:
@@ -117,7 +115,7 @@ def check(h, sizes, reference):
         contig, swept = measured[number, "contig"], number >= by_size
         for method in expected.METHODS:
             ratio = ratio_at(reference[h.lab, method], layout.block_size)
-            faster = reference[h.lab, "us"] / measured[len(points) - 1, "contig"].p50
+            faster = min(max(reference[h.lab, "us"] / measured[len(points) - 1, "contig"].p50, 0.25), 4)
             check_method(h, swept, sorted((ratio, 1 + (ratio - 1) * faster)), contig, measured[number, method])
         if number == 0 or contig.clock != "virtual" or layout.bytes < LONG:
             continue
@@ -146,14 +144,14 @@ def better(said, measured, point, same):
             should = [[piece + takes - one] if f.method != "each" else [
                 other * slack for other in (piece + takes - one, piece * takes / one) for slack in (1 / OTHER_EACH, OTHER_EACH)]
                 for (takes,), one in zip(should, (time(*figures) for figures in measured[contig]))]
-        ratios = [min(max(mine, min(times)), max(times)) / mine for times in should]
+        ratios = [max(min(max(mine, min(times)), max(times)) / mine, 1e-9) for times in should]
         found.append(min(ratios, key=lambda x: max(x, 1 / x)))
     return found
 
 
 def confirm(h, row):
     """Is what the text says what the program takes? row: of grade-program, which has measured some of it
-    again. Only in virtual time on the same kernel these must be the same; on another, the proportions."""
+    again. In virtual time on the same kernel these must be the same; on another, see better."""
     first, end = h.sections.get("measured", [0, None])
     said = {f"{f.method} {f.layout.block_size} {f.layout.bytes}": f
             for f in (bench(i, h.lines[i]) for i in range(first, end or first)) if f and f.p50}
@@ -167,12 +165,12 @@ def confirm(h, row):
     ratios = {point: better(said, row["figures"], point, same) for point in row["figures"]}
     if not any(ratios.values()):
         return "what its program measures is not what the text has"
-    least, most = (1 / AGAIN_SLACK, AGAIN_PRINTS if row.get("prints") else AGAIN_SLACK) if same else (1 / OTHER_SLACK, OTHER_SLACK)
+    slack = AGAIN_SLACK if same and h.lab != 7 else LOOSER
 
     def often(word):
         """Is half of the values odd, of a method or with a block size and length?"""
         values = [x for point in ratios if word in point.split(" ", 1) for x in ratios[point]]
-        return 2 * sum(not least < x < most for x in values) >= max(len(values), 4)
+        return 2 * sum(not 1 / slack < x < (LOOSER if row.get("prints") else slack) for x in values) >= max(len(values), 4)
 
     for point in sorted(filter(ratios.get, ratios), key=lambda point: -max(max(x, 1 / x) for x in ratios[point])):
         method, _, layout = point.partition(" ")

@@ -6,6 +6,7 @@ than MAX_FILE of it is read, and every expression here takes time in proportion 
 people's files have been through editors and mail: what that does is remarked and costs nothing."""
 import csv
 import html
+import io
 import os
 import re
 import sys
@@ -33,12 +34,12 @@ WRAPPED = re.compile("(?m)^[ \t]{0,40}((?:RESULT|BENCH|LAYOUT|HANDIN|ENV|REGISTE
                      "[^\n]{1,300}?) ?\n(?:[^\n=]{0,150}\n){0,5}[ \t]{0,40}(?=[A-Za-z0-9_]{1,20}=)")
 # What stands before each line: in a mail, a patch, a log with the time, a listing with numbers.
 BEFORE = re.compile("(?m)^([^\n]{1,60}?)HANDIN[ \t]+version=1")
-UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\x1a]"  # zero-width, or for the direction of writing; DOS's end
+UNSEEN = "[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"  # zero-width, or for the direction of writing
 # Of word processors: pages, blanks, quotation marks in UTF-8, Windows-1252 and Mac Roman; dashes, arrows, ligatures.
 PLAIN = str.maketrans("\f\xa0\u2018\u2019\u201c\u201d\udca0\udc91\udc92\udc93\udc94\udcca\udcd4\udcd5\udcd2\udcd3\udc96\udc97\udcd0\udcd1\u2011\u2013\u2014",
                       "  ''\"\" ''\"\" ''\"\"-------") | {0x2026: "...", 0xdc85: "...", 0xdcc9: "...", 0x2192: "->", 0xf0e0: "->", 0xdce0: "->", 0xfb00: "ff", 0xfb01: "fi", 0xfb02: "fl"}
 CELL = re.compile("HANDIN version=1 [^\n\"]{1,300}sizes=[0-9KM,]+")  # a table's, with the first line
-FIELD = re.compile("(block_(size|num)|stride|bytes|iters|depth|clock|lat_p[59][09]_us|bw_MBps|copy_us|repeats|seed|role|status|digest)=")
+FIELD = re.compile("(student|lab|sizes|block_(size|num)|stride|bytes|iters|depth|clock|lat_p[59][09]_us|bw_MBps|copy_us|repeats|seed|role|status|digest)=")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # How lines begin that pair.sh or a sample prints, now or formerly.
 KNOWN = re.compile(
@@ -250,14 +251,15 @@ def whole(lines):
 
 
 def column(text):
-    """Of a table, as spreadsheets save it (RFC 4180; also with tabs or ;) or Markdown has it, the cells with the text."""
-    for mark in "\t;,|":
+    """Of a table, as spreadsheets save it (RFC 4180; also with tabs or ;) or Markdown has it, the cells with the text; or ""."""
+    for mark in "\t;,|" if CELL.search(text) else "":
         with suppress(csv.Error):
-            rows = list(csv.reader(text.split("\n"), delimiter=mark))
-            for at, *first in ((at, *row[at:]) for row in rows for at, cell in enumerate(row) if CELL.fullmatch(cell.strip())):
-                if f'"{first[0]}"' in text or first[1:] and (mark in ";|" or mark == "," and len({len(row) for row in rows if row}) == 1):
-                    end = None if re.fullmatch(" ?[0-9]+[KM]", "".join(first[1:2])) else at + 1  # it is cut at its commas, too
-                    return "\n".join(",".join(row[at:end]).rstrip(", ") for row in rows)
+            rows = list(csv.reader(io.StringIO(text), delimiter=mark))
+            at, *first = next(((at, *row[at:]) for row in rows for at, cell in enumerate(row) if CELL.fullmatch(cell.strip())), (0, ""))
+            others = len(first) > 1 and (mark in ";|" or any(first[1:]) if mark != "," else not first[-1] or len({len(row) for row in rows if row}) == 1)
+            if first[0] and (others or re.search(f'(?m)(^|{re.escape(mark)})"{re.escape(first[0])}"', text)):
+                end = None if re.fullmatch(" ?[0-9]+[KM]", "".join(first[1:2])) else at + 1  # it is cut at its commas, too
+                return "\n".join(",".join(row[at:end]).rstrip(", ") for row in rows)
     return ""
 
 
@@ -272,7 +274,7 @@ def tidied(data):
         text = text if re.search(r"HANDIN [^<]{1,400}\bENV ", text) else text.replace("\r", "").replace("\n", " ")  # tags end its lines
         text = re.sub(r"(?i)</?(p|div|pre|br)\b[^<>]{0,200}>", "\n", text)
         text = html.unescape(re.sub("<[^<>]{0,200}>", "", text)).replace("\xa0", " ")
-    lines = FOOT.sub("", re.sub(UNSEEN, "", text).replace("\r\n", "\n").replace("\r", "\n"))
+    lines = FOOT.sub("", re.sub(UNSEEN + r"|\x1a\s{0,9}\Z", "", text).replace("\r\n", "\n").replace("\r", "\n"))
     if marked := re.search(r"(?m)^(HANDIN|LAYOUT|BENCH) .*\\[-=_]", lines):  # Markdown, of a document that was saved so
         lines = re.sub(r"\\([!-/:-@[-`{-~])", r"\1", lines)
     typed, lines = lines, re.sub("(?m)^'(?=---|===)", "", lines.translate(PLAIN).replace("**", ""))  # a spreadsheet's; Markdown's
@@ -296,7 +298,7 @@ def tidied(data):
         ("UTF-16", wide), ("HTML", page), ("a table's cells", cells), ("quotation marks or times before its lines", quoted),
         ("Markdown's marks", marked), ("wrapped lines", wrapped), ("a word processor's blanks or quotation marks", typed.translate(PLAIN) != typed),
         ("a terminal's colours", with_colours != plain), ("a byte order mark", "\ufeff" in text),
-        ("zero-width marks", re.search(UNSEEN[:-3] + "]", text)), ("carriage returns", "\r" in text)) if there]
+        ("zero-width marks", re.search(UNSEEN[:-2] + "]", text)), ("carriage returns", "\r" in text)) if there]
 
 
 def check(h):

@@ -10,7 +10,7 @@ from samples import ROOT, main
 
 COMMAND = ["testenv/testenv.sh", "run", "testenv/pair.sh", "05_gather_write/gather_write",
            "--bench", "--iters=1", "--sizes=64K", "--timeout=300"]
-CSV = os.path.join(ROOT, "results", "test-figures" + os.environ.get("KERNEL", "") + "-{}.csv")
+CSV = os.path.join(ROOT, "results", f"test-figures-{os.environ.get('KERNEL', '')}" + "{}.csv")
 
 
 def figures(text):

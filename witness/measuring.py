@@ -47,9 +47,8 @@ class Stopwatch:
             (_, start, sent), (_, middle, _), (_, end, now) = marks[at:at + 3]
             method = METHODS[(at // len(MOVE) + at // 2) % len(METHODS)]
             least = min(MTU, block_size) if method == "each" else MTU  # bytes in a packet
-            if now - sent >= (count + each) * length // least:  # or else it has not moved them
-                alone, many = ((seconds - barrier) / BESIDE for seconds, barrier in zip(
-                    (middle - start, end - middle), BARRIER))
+            alone, many = ((seconds - barrier) / BESIDE for seconds, barrier in zip((middle - start, end - middle), BARRIER))
+            if now - sent >= (count + each) * length // least and min(alone, many) > 0:  # or else it has not moved them
                 self.figures.setdefault(f"{method} {block_size} {length}", []).append([alone * 1e6 / each, length * count / many * 1e-6])
         for method, good in (("sgl", 0), ("contig", 1)):  # behind it, in the other round, copies are timed
             if len(both := self.figures.get(f"{method} {block_size} {length}", [])) == 2:
