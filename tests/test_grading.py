@@ -315,6 +315,7 @@ class Grading(unittest.TestCase):
         for figures_there, expected in ((other_kernel(1.3), 62), (other_kernel(.5), 62), (other_kernel(1.3, "sgl", 1.1), 44),
                                         (other_kernel(.5, "sgl 128 ", .6), 44), (other_kernel(1, "each 64 ", 1.5), 44)):
             out, rows = total([{"figures": figures_there, "kernel": "9.9"}])
+            self.assertIn("not on 9.9: what one piece takes there is believed", out)
             self.assertEqual(float(rows[0]["total"]), expected, out)
         os.makedirs(later := f"{self.dir}/class/later")  # a text alone: the program of before counts with it
         write(f"{later}/handin-{TEMPLATE}.txt", text)
