@@ -179,7 +179,7 @@ part_sources() { # builds, and what can be seen without running anything
 	step "clang -Werror" build clang clang "-O2 -g"
 	step "a change rebuilds what it must" change_rebuilds
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
-	step "sizes of the parts, and what includes what" tests/shape.py
+	step "lengths of functions, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
 	family zh python3 tests/test_zh.py Chinese Readme Words Glossary
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measures the tree: how large each part may be, and what may include what. Prints a table and
-what is wrong with it; exit status 1 if anything is."""
+"""Measures the tree: how long a C function may be, and what may include what. Prints the longest
+functions and what is wrong; exit status 1 if anything is."""
 import glob
 import os
 import re
@@ -9,41 +9,36 @@ import subprocess
 import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-LIMITS = {"common": 900, "blocks": 600, "testenv": 1400, "grading": 1600, "witness": 1819, "learn": 950,
-          "learn/check": 1461, "learn/show": 1150}
-LARGER = {"05": 280, "06": 300, "07": 400}  # the other samples: 200
-FILE, ALL_OF_IT = 500, ("labs.md", "labs.zh.md")
+LAYOUTS = ("05", "06", "07")  # the samples that use blocks/
+FUNCTION, MAIN, WRITTEN_OUT = 60, 150, 170  # lines; 01's main writes everything out
 wrong = []
 
 
-def lines(path):
+def functions(path):
+    """The functions of a C file that clang-format has formatted: name, lines. A definition begins
+    in the first column and ends with the first brace there."""
+    begin = name = None
     with open(path, encoding="utf-8") as file:
-        return file.read().count("\n")
+        for number, line in enumerate(file, 1):
+            if head := re.match(r"[a-z].*?(\w+)\(.*[^;]$", line):
+                begin, name = number, head[1]
+            if line == "}\n" and begin:
+                yield name, number - begin + 1
+                begin = None
 
 
-def is_code(path, part):
-    """C for what is made of C, or else all but data and words."""
-    return path.endswith((".c", ".h")) if part in ("common", "blocks") \
-        else not path.endswith((".txt", ".md", ".json"))
-
-
-def check_sizes(tracked):
-    def home(path):
-        return max((part for part in LIMITS if path.startswith(part + "/")), key=len, default="")
-    parts = {part: (most, [p for p in tracked if home(p) == part and is_code(p, part)])
-             for part, most in LIMITS.items()}
-    for sample in sorted(glob.glob("[0-9][0-9]_*")):
-        parts[sample] = LARGER.get(sample[:2], 200), glob.glob(sample + "/*.[ch]")
-    print(f"{'part':<18}{'lines':>6}{'at most':>9}")
-    for part, (most, paths) in parts.items():
-        total = sum(map(lines, paths))
-        print(f"{part:<18}{total:>6}{most:>9}")
-        if not 0 < total <= most:
-            wrong.append(f"{part} has {total} lines; at most {most}")
-    longest = max((p for p in tracked if p not in ALL_OF_IT), key=lines)
-    print(f"{longest:<18}{lines(longest):>6}{FILE:>9}")
-    if lines(longest) > FILE:
-        wrong.append(f"{longest} has {lines(longest)} lines; a file, at most {FILE}")
+def check_functions():
+    found = []
+    for path in glob.glob("[0-9][0-9]_*/*.c") + glob.glob("common/*.c") + glob.glob("blocks/*.c"):
+        for name, length in functions(path):
+            most = FUNCTION if name != "main" else WRITTEN_OUT if path.startswith("01") else MAIN
+            found.append((length, path, name, most))
+            if length > most:
+                wrong.append(f"{path}: {name} has {length} lines; at most {most}")
+    if not any(name == "main" for _, _, name, _ in found):
+        wrong.append("no function has been found")
+    for length, path, name, most in sorted(found, reverse=True)[:20]:
+        print(f"{path + ' ' + name:<50}{length:>6}{most:>9}")
 
 
 def included(path):
@@ -60,7 +55,7 @@ def check_arrows():
     for path in glob.glob("common/*.[ch]") + glob.glob("blocks/*.[ch]") + glob.glob("[0-9][0-9]_*/*.c"):
         part = os.path.dirname(path)
         allowed = {"common": {"common"}, "blocks": {"blocks", "common"}}.get(
-            part, {"blocks", "common"} if part[:2] in LARGER else {"common"})
+            part, {"blocks", "common"} if part[:2] in LAYOUTS else {"common"})
         for header in included(path):
             if home.get(header) not in allowed:
                 wrong.append(f"{path} includes {header}")
@@ -83,7 +78,7 @@ def check_gcc_lines():
         with open(path, encoding="utf-8") as file:
             line = re.search(r"(?m)^ \*   gcc (.*)$", file.read())[1]
         parts = sorted(set(re.findall(r"common|blocks", line)))
-        used = sorted({"common"} | ({"blocks"} if path[:2] in LARGER else set()))
+        used = sorted({"common"} | ({"blocks"} if path[:2] in LAYOUTS else set()))
         if parts != used or os.path.basename(path) not in line:
             wrong.append(f"{path}: the gcc line compiles {parts} instead of {used}: {line}")
 
@@ -100,7 +95,7 @@ def main():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, text=True, check=True).stdout.splitlines()
     tracked = [path for path in listed if os.path.isfile(path)]
-    check_sizes(tracked)
+    check_functions()
     check_arrows()
     check_gcc_lines()
     check_licences(tracked)
