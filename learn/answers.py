@@ -80,9 +80,8 @@ def is_answered(entry):
 @lru_cache(None)
 def wanted():
     """The marks of what is handed in."""
-    english = os.path.join(handout.ROOT, "labs.md")
-    return ([f"step {n}" for n in handout.steps(english) if n <= handout.LAST]
-            + [mark for mark, _ in handout.questions(english)])
+    return ([f"step {n}" for n in handout.steps("en") if n <= handout.LAST]
+            + [mark for mark, _ in handout.questions("en")])
 
 
 def unanswered(text):
