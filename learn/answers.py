@@ -80,7 +80,7 @@ def is_answered(entry):
 @lru_cache(None)
 def wanted():
     """The marks of what is handed in."""
-    return ([f"step {n}" for n in handout.steps("en") if n <= handout.LAST]
+    return ([f"step {n}" for n in handout.steps("en") if n in handout.ASKED]
             + [mark for mark, _ in handout.questions("en")])
 
 
@@ -120,7 +120,7 @@ def step_entry(step, prediction="", seen="", reason=""):
 
 def template():
     parts = [say("answers head") + "\n\n"]
-    parts += [step_entry(step) for number, step in handout.steps().items() if number <= handout.LAST]
+    parts += [step_entry(step) for number, step in handout.steps().items() if number in handout.ASKED]
     parts += [f"## {mark}\n{wrapped(words, '> ')}\n{say('field answer')}\n\n" for mark, words in handout.questions()]
     return "".join(parts)
 

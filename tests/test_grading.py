@@ -154,11 +154,11 @@ class Grading(unittest.TestCase):
     def test_unanswered(self):
         """They are noted, and cost nothing: a person gives the points for answers."""
         text = folder["good"][TEMPLATE]
-        empty = re.sub(r"(?s)(## step 7:.*?reason:)[^\n]*", r"\1", text, count=1)
+        empty = re.sub(r"(?s)(## step 8:.*?reason:)[^\n]*", r"\1", text, count=1)
         before, answers = text.split("=== answers\n", 1)
         wide = answers.partition("=== end")[0].encode("utf-16")
         for written, note in (
-                (text, ""), (empty, "answers: 1 of 38 unanswered: step 7"),
+                (text, ""), (empty, "answers: 1 of 27 unanswered: step 8"),
                 (before + "=== answers\n1. It waits.\n=== end complete\n", "answers: the marks of make answers are missing"),
                 (before.encode() + b"=== answers\n" + wide + b"\n\0\n=== end complete\n", "")):
             write(f"{self.dir}/handin-{TEMPLATE}.txt", written)

@@ -282,7 +282,7 @@ class Readme(unittest.TestCase):
         there = {f"{name}#{anchor(part.title)}" for name in names for part in sections(read(name))}
         for name in names:
             for link in LINK.findall(without_blocks(read(name))):
-                file, mark, _ = link.partition("#")
+                file, _, mark = link.partition("#")
                 if mark and ":" not in link:
                     file = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
                     self.assertIn(f"{file}#{mark}", there, name)
