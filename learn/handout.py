@@ -28,8 +28,10 @@ def ending(chosen=None):
 
 def labs(chosen=None):
     """[(number, file)] of the labs."""
-    return [(os.path.basename(os.path.dirname(path))[:2], path)
-            for path in sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/README{ending(chosen)}"))]
+    return [
+        (os.path.basename(os.path.dirname(path))[:2], path)
+        for path in sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/README{ending(chosen)}"))
+    ]
 
 
 def prose(file):
@@ -40,12 +42,18 @@ def prose(file):
 
 def items(text):
     """The numbered items of a text: number, words in one line, where it ends."""
-    return [(int(found[1]), " ".join(found[2].split()), found.end()) for found in ITEM.finditer(text)]
+    return [
+        (int(found[1]), " ".join(found[2].split()), found.end()) for found in ITEM.finditer(text)
+    ]
 
 
 def steps_in(text):
     """[(name, words, where it ends)]"""
-    return [(found[1], words[found.end():], end) for _, words, end in items(text) if (found := STEP.match(words))]
+    return [
+        (found[1], words[found.end() :], end)
+        for _, words, end in items(text)
+        if (found := STEP.match(words))
+    ]
 
 
 def steps(chosen=None):
@@ -65,7 +73,7 @@ def questions(chosen=None):
     for lab, file in labs(chosen):
         if lab in LABS:
             asked = prose(file).partition("<details>")[0]
-            behind = asked[steps_in(asked)[-1][2]:]
+            behind = asked[steps_in(asked)[-1][2] :]
             found += [(f"question {lab}.{n}", words) for n, words, _ in items(behind)]
     listed = items(prose(f"{ROOT}/labs{ending(chosen)}"))
     first = max(i for i, (n, _, _) in enumerate(listed) if n == 1)
