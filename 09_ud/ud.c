@@ -159,13 +159,13 @@ static bool is_from(const struct peer *p, const struct ibv_wc *wc, const char *s
  * is done once for each peer, and not for each datagram. */
 static struct peer *sender_of(struct side *s, struct ibv_wc *wc) {
     char *slot = slot_of(s, wc->wr_id);
-    struct ibv_ah_attr way = {0};
+    struct ibv_ah_attr back = {0};
     struct peer *p = s->peers;
     while (p < s->peers + s->count && !is_from(p, wc, slot)) p++;
     if (p == s->peers + s->count) return NULL;
     if (p->ah) return p;
-    if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &way)) return NULL;
-    p->ah = ibv_create_ah(s->pd, &way);
+    if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &back)) return NULL;
+    p->ah = ibv_create_ah(s->pd, &back);
     return p->ah ? p : NULL;
 }
 

@@ -157,8 +157,8 @@ static int run_client(struct options *opt) {
     qp_to_rts(qp, mine.psn, 0, ACK_TIMEOUT);
 
     /* 7. The verbs. The first permission needs a receive before this side says ready. */
-    struct ibv_recv_wr permission = {.num_sge = 0}, *bad_recv_wr;
-    check(ibv_post_recv(qp, &permission, &bad_recv_wr), "ibv_post_recv");
+    struct ibv_recv_wr first = {.num_sge = 0}, *bad_recv_wr;
+    check(ibv_post_recv(qp, &first, &bad_recv_wr), "ibv_post_recv");
     rendezvous_sync(&rv, "ready");
     const uint64_t digest = send_messages(opt, qp, mr);
     rendezvous_sync(&rv, "done");
