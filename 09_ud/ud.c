@@ -115,6 +115,7 @@ int main(int argc, char **argv) {
     /* 6. RESET -> INIT -> RTR -> RTS. No peer here: each SEND says to whom it goes, by an address
      * handle (AH), a QPN and a Q_Key. A NIC drops a datagram with another Q_Key than its QP's. */
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = port.num, .qkey = QKEY};
+    attr.pkey_index = (uint16_t)opt.pkey_idx;
     check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
           "ibv_modify_qp to INIT");
     attr.qp_state = IBV_QPS_RTR;

@@ -11,6 +11,7 @@ static const struct {
     {"no RDMA device", 0, "'make shell' has one in a VM; 'make rxe-up' (root) adds one here"},
     {"no ACTIVE port", 0, "is the interface up, with an IP address ('ip addr')? -d, -i, -g right?"},
     {"no such GID index", 0, "'ibv_devinfo -v' lists the GIDs; without -g one is chosen"},
+    {"which port?", 0, "say with -d and -i; 'rdma link' lists the ports, 'ip addr' the addresses"},
     {"path MTU", 0, "an interface MTU of 4200 allows 4096: ip link set IF mtu 4200"},
     {"ibv_reg_mr", ENOMEM, "registered memory counts against 'ulimit -l': raise it"},
     {"ibv_reg_mr", EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well"},
