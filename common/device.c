@@ -7,22 +7,24 @@
 #include <ifaddrs.h>
 #include <sys/socket.h>
 
-/* How well a port serves: the best GID that it has, or ANY if it needs none (InfiniBand). */
-enum rank { NONE, ANY, IPV4_MAPPED, OF_THE_CONNECTION };
+static const union ibv_gid ipv4_mapped = {.raw = {[10] = 0xff, 0xff}};
 
-/* What the search looks for, and what it finds. */
+/* How well a GID or a port serves. MATCH: it belongs to the connection. */
+enum rank { USELESS, USABLE, IPV4, MATCH };
+
+/* What a device is chosen by, and the best port that has been found. */
 struct search {
     const struct options *opt;
-    union ibv_gid address, ipoib; /* of the connection; ipoib: zero if it is not over IPoIB */
-    bool loopback, quiet;
-    enum rank best;
+    union ibv_gid local; /* this side's address of the connection */
+    uint64_t guid;       /* of the InfiniBand port with this address; 0: none */
+    bool quiet;          /* no warnings: they come when the device is opened */
     struct ibv_device *device;
     struct port port;
-    char others[200]; /* InfiniBand ports that serve as well as the best one, by name */
-    const char *iwarp;
+    enum rank rank;
+    bool infiniband;  /* one of the usable ports is on InfiniBand */
+    unsigned usable;  /* how many there are */
+    char names[1000]; /* and which */
 };
-
-static const union ibv_gid ipv4_mapped = {.raw = {[10] = 0xff, 0xff}};
 
 /* An IP address in the form of a GID. */
 static union ibv_gid as_gid(const struct sockaddr *addr) {
@@ -34,141 +36,150 @@ static union ibv_gid as_gid(const struct sockaddr *addr) {
     return gid;
 }
 
-/* The hardware address of an IPoIB interface has 20 bytes; the last 16 are its port's GID (RFC
- * 4391, 9.1.1). Returns zero for other interfaces. */
-static union ibv_gid gid_of_interface(const char *name) {
-    char path[64], text[64] = "";
-    union ibv_gid gid = {0};
-    snprintf(path, sizeof(path), "/sys/class/net/%s/address", name);
-    FILE *file = fopen(path, "r");
-    if (!file) return gid;
-    if (fgets(text, sizeof(text), file) && strlen(text) >= 20 * 3 - 1)
-        for (int i = 0; i < 16; i++) gid.raw[i] = (uint8_t)strtoul(text + (4 + i) * 3, NULL, 16);
-    fclose(file);
-    return gid;
+static bool is_loopback(const union ibv_gid *address) {
+    const union ibv_gid one = {.raw = {[15] = 1}};
+    return memcmp(address, &one, 16) == 0 ||
+           (memcmp(address, &ipv4_mapped, 12) == 0 && address->raw[12] == 127);
 }
 
-/* Stores the socket's own address, and the GID of the IPoIB interface that has it, if one has. */
-static void local_address(int sock, struct search *s) {
-    struct sockaddr_storage addr = {0};
-    socklen_t len = sizeof(addr);
-    struct ifaddrs *list = NULL;
-    if (getsockname(sock, (struct sockaddr *)&addr, &len) != 0) die(errno, "getsockname");
-    s->address = as_gid((struct sockaddr *)&addr);
-    s->loopback = (memcmp(s->address.raw, ipv4_mapped.raw, 12) == 0 && s->address.raw[12] == 127) ||
-                  memcmp(s->address.raw, &in6addr_loopback, 16) == 0;
-    if (getifaddrs(&list) != 0) return;
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (!i->ifa_addr) continue;
-        if (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6) continue;
-        const union ibv_gid gid = as_gid(i->ifa_addr);
-        if (memcmp(gid.raw, s->address.raw, 16) == 0) s->ipoib = gid_of_interface(i->ifa_name);
+/* The GUID of the InfiniBand port under an IPoIB interface; 0 for other interfaces. The hardware
+ * address of IPoIB has 20 bytes: flags and QPN (4), then the port's GID, which ends with the GUID
+ * (RFC 4391, section 9.1.1). */
+static uint64_t port_guid(const char *interface) {
+    char path[100], text[100] = "";
+    union ibv_gid gid = {.raw = {0}};
+    const int name = (int)strcspn(interface, ":"); /* without the label of an address */
+    snprintf(path, sizeof(path), "/sys/class/net/%.*s/address", name, interface);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    const bool is_ipoib = fgets(text, sizeof(text), file) && strlen(text) == 20 * strlen("00:");
+    fclose(file);
+    for (int i = 0; is_ipoib && i < 16; i++)
+        if (sscanf(text + (4 + i) * 3, "%2hhx", &gid.raw[i]) != 1) return 0;
+    return gid.global.interface_id;
+}
+
+/* The GUID of the InfiniBand port whose IPoIB interface has this address, or 0. */
+static uint64_t guid_of_address(const union ibv_gid *address) {
+    struct ifaddrs *list;
+    uint64_t guid = 0;
+    if (getifaddrs(&list) != 0) die(errno, "getifaddrs");
+    for (const struct ifaddrs *a = list; a && guid == 0; a = a->ifa_next) {
+        if (!a->ifa_addr) continue;
+        if (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6) continue;
+        const union ibv_gid gid = as_gid(a->ifa_addr);
+        if (memcmp(&gid, address, 16) == 0) guid = port_guid(a->ifa_name);
     }
     freeifaddrs(list);
+    return guid;
 }
 
-static enum rank rank_gid(const struct ibv_gid_entry *entry, const struct search *s) {
+static enum rank rank_gid(const struct ibv_gid_entry *entry, const struct search *search) {
     const uint8_t *raw = entry->gid.raw;
-    if (entry->gid_index > UINT8_MAX) return NONE; /* sgid_index has 8 bits */
     if (entry->gid_type == IBV_GID_TYPE_IB)
-        return has_gid(&s->ipoib) && memcmp(raw, s->ipoib.raw, 16) == 0 ? OF_THE_CONNECTION : NONE;
-    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) return NONE;
-    if (memcmp(raw, s->address.raw, 16) == 0) return OF_THE_CONNECTION;
-    if (memcmp(raw, ipv4_mapped.raw, 12) == 0) return IPV4_MAPPED;
-    return raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80 ? NONE : ANY; /* fe80::/10: link-local */
+        return search->guid && entry->gid.global.interface_id == search->guid ? MATCH : USELESS;
+    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2) return USELESS;
+    if (memcmp(raw, search->local.raw, 16) == 0) return MATCH;
+    if (memcmp(raw, ipv4_mapped.raw, 12) == 0) return IPV4;
+    const bool is_link_local = raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80;
+    return is_link_local ? USELESS : USABLE;
 }
 
-/* Fills *port for port num of ctx. Returns how well it serves: with -g, ANY at least. */
-static enum rank rank_port(struct ibv_context *ctx, unsigned num, const struct search *s,
-                           struct port *port) {
+/* Takes the best GID of a port from the device's table. Returns its rank, or that of the port,
+ * if it needs none (InfiniBand) or -g names one. */
+static enum rank choose_gid(struct port *port, bool ethernet, const struct search *search,
+                            const struct ibv_gid_entry *gids, ssize_t count) {
+    const bool needs_none = !ethernet || search->opt->gid_idx != GID_CHOOSE;
+    enum rank best = needs_none ? USABLE : USELESS;
+    const char *lack = "no GIDs";
+    for (ssize_t i = 0; i < count; i++) {
+        if (gids[i].port_num != port->num) continue;
+        const enum rank rank = rank_gid(&gids[i], search);
+        const bool fits = gids[i].gid_index <= UINT8_MAX; /* grh.sgid_index has 8 bits */
+        expect(fits || rank < MATCH || search->quiet,
+               "warning: %s: GID index %u is above 255, and cannot be used", port->device,
+               gids[i].gid_index);
+        if (gids[i].gid_type == IBV_GID_TYPE_ROCE_V2)
+            lack = "no GIDs but link-local ones";
+        else if (strcmp(lack, "no GIDs") == 0)
+            lack = "RoCE v1 GIDs only";
+        if (!fits || rank <= best) continue;
+        best = rank;
+        port->gid_index = (uint8_t)gids[i].gid_index;
+    }
+    expect(best > USELESS || search->quiet, "warning: %s, port %u, has %s", port->device, port->num,
+           lack);
+    return best;
+}
+
+/* Looks at port num of ctx, and keeps it in *search if it is better than those before. */
+static void look_at_port(struct ibv_context *ctx, unsigned num, struct search *search) {
     static struct ibv_gid_entry gids[2000]; /* of all ports; the call takes 64 KiB */
     const char *name = ibv_get_device_name(ctx->device);
     struct ibv_port_attr attr;
     ssize_t count = -ibv_query_port(ctx, (uint8_t)num, &attr);
-    if (count == 0 && attr.state != IBV_PORT_ACTIVE) return NONE;
+    if (count == 0 && attr.state != IBV_PORT_ACTIVE) return;
     if (count == 0) count = ibv_query_gid_table(ctx, gids, 2000, 0);
-    if (count < 0) {
-        expect(s->quiet, "warning: %s passed over: %s", name, strerror((int)-count));
-        return NONE;
-    }
+    expect(count >= 0 || search->quiet, "warning: %s passed over: %s", name, strerror((int)-count));
+    if (count < 0) return;
+
     const bool ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    enum rank best = !ethernet || s->opt->gid_idx != GID_CHOOSE ? ANY : NONE;
-    int v1 = 0, all = 0;
-    *port = (struct port){.opt = s->opt, .device = name, .num = (uint8_t)num, .lid = attr.lid};
-    port->mtu = 128u << attr.active_mtu;
-    port->global = ethernet || (attr.flags & IBV_QPF_GRH_REQUIRED);
-    for (ssize_t i = 0; i < count; i++) {
-        if (gids[i].port_num != num) continue;
-        const enum rank rank = rank_gid(&gids[i], s);
-        all++;
-        if (gids[i].gid_type == IBV_GID_TYPE_ROCE_V1) v1++;
-        if (rank <= best) continue;
-        best = rank;
-        port->gid_index = (uint8_t)gids[i].gid_index;
-    }
-    if (best == NONE && all == 0)
-        expect(s->quiet, "warning: %s, port %u, has no GID: is its interface up?", name, num);
-    if (best == NONE && all > 0 && v1 == all)
-        expect(s->quiet, "warning: %s, port %u, has RoCE v1 GIDs only", name, num);
-    return best;
+    struct port port = {
+        .opt = search->opt,
+        .device = name,
+        .num = (uint8_t)num,
+        .lid = attr.lid,
+        .mtu = 128u << attr.active_mtu,
+        .global = ethernet || (attr.flags & IBV_QPF_GRH_REQUIRED),
+    };
+    const enum rank rank = choose_gid(&port, ethernet, search, gids, count);
+    if (rank == USELESS) return;
+    const size_t used = strlen(search->names);
+    snprintf(search->names + used, sizeof(search->names) - used, "%s%s port %u", used ? ", " : "",
+             name, num);
+    search->usable++;
+    search->infiniband = search->infiniband || !ethernet;
+    if (rank <= search->rank) return;
+    search->rank = rank;
+    search->device = ctx->device;
+    search->port = port;
 }
 
-/* Looks at the ports of a device for a better one. */
-static void search_device(struct ibv_device *device, struct search *s) {
-    const char *name = ibv_get_device_name(device);
+static void look_at_device(struct ibv_device *device, struct search *search) {
+    const struct options *opt = search->opt;
     struct ibv_device_attr attr = {0};
     struct ibv_context *ctx = ibv_open_device(device);
     const int err = ctx ? ibv_query_device(ctx, &attr) : errno;
-    expect(!err || s->quiet, "warning: %s passed over: %s", name, strerror(err));
-    for (unsigned num = 1; num <= attr.phys_port_cnt; num++) {
-        struct port port;
-        if (s->opt->ib_port && s->opt->ib_port != num) continue;
-        const enum rank rank = rank_port(ctx, num, s, &port);
-        const size_t used = strlen(s->others);
-        if (rank == s->best && rank == ANY && !port.global)
-            snprintf(s->others + used, sizeof(s->others) - used, ", %s port %u", name, num);
-        if (rank <= s->best) continue;
-        s->best = rank;
-        s->device = device;
-        s->port = port;
-        s->others[0] = '\0';
-    }
+    expect(!err || search->quiet, "warning: %s passed over: %s", ibv_get_device_name(device),
+           strerror(err));
+    for (unsigned num = 1; num <= attr.phys_port_cnt; num++)
+        if (!opt->ib_port || opt->ib_port == num) look_at_port(ctx, num, search);
     if (ctx) check(ibv_close_device(ctx), "ibv_close_device");
 }
 
-static void search_devices(struct ibv_device **list, struct search *s) {
-    for (int i = 0; list && list[i] && s->best < OF_THE_CONNECTION; i++) {
+static void search_devices(struct ibv_device **list, struct search *search) {
+    const char *wanted = search->opt->ib_dev;
+    for (int i = 0; list && list[i] && search->rank < MATCH; i++) {
         const char *name = ibv_get_device_name(list[i]);
-        if (s->opt->ib_dev && strcmp(s->opt->ib_dev, name) != 0) continue;
-        if (list[i]->transport_type == IBV_TRANSPORT_IWARP) s->iwarp = name;
-        if (list[i]->transport_type == IBV_TRANSPORT_IB) search_device(list[i], s); /* RoCE, too */
+        if (wanted && strcmp(wanted, name) != 0) continue;
+        if (list[i]->transport_type == IBV_TRANSPORT_IB) /* RoCE counts as IB, too */
+            look_at_device(list[i], search);
+        else if (list[i]->transport_type == IBV_TRANSPORT_IWARP)
+            expect(search->quiet, "warning: %s passed over: for iWARP take 11_rdma_cm", name);
+        else
+            expect(search->quiet, "warning: %s passed over: it is neither InfiniBand nor RoCE",
+                   name);
     }
 }
 
-/* Stores the port's GID, and what the command line says of the port. */
-static void finish_port(struct ibv_context *ctx, const struct options *opt, struct port *port) {
-    struct ibv_gid_entry entry = {0};
-    if (opt->gid_idx != GID_CHOOSE) {
-        port->gid_index = (uint8_t)opt->gid_idx;
-        port->global = true;
-    }
-    if (port->global)
-        check(ibv_query_gid_ex(ctx, port->num, port->gid_index, &entry, 0), "no such GID index");
-    port->gid = entry.gid;
-    if (opt->mtu > port->mtu) die(0, "path MTU %ju is above the port's, %u", opt->mtu, port->mtu);
-    if (opt->mtu) port->mtu = (uint32_t)opt->mtu;
-}
-
-static void print_port(const struct port *port, const struct search *s) {
-    char text[INET6_ADDRSTRLEN];
-    inet_ntop(AF_INET6, &port->gid, text, sizeof(text));
-    printf("device %s, port %u, ", port->device, port->num);
-    if (port->global) printf("GID index %u (%s), ", port->gid_index, text);
-    if (!port->global) printf("LID %u, ", port->lid);
-    printf("MTU %u\n", port->mtu);
-    if (s->best < OF_THE_CONNECTION)
-        printf("(no port has this connection's address, %s: the first usable one is taken)\n",
-               inet_ntop(AF_INET6, &s->address, text, sizeof(text)));
+/* What to look for: what belongs to the local address of a socket. */
+static struct search search_for(const struct options *opt, int sock) {
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    if (getsockname(sock, (struct sockaddr *)&addr, &len) != 0) die(errno, "getsockname");
+    struct search search = {.opt = opt, .local = as_gid((struct sockaddr *)&addr)};
+    search.guid = guid_of_address(&search.local);
+    return search;
 }
 
 bool has_gid(const union ibv_gid *gid) {
@@ -176,34 +187,51 @@ bool has_gid(const union ibv_gid *gid) {
 }
 
 bool gid_fits(const struct options *opt, int sock, const union ibv_gid *peer) {
-    struct search s = {.opt = opt, .quiet = true};
+    struct search search = search_for(opt, sock);
     struct ibv_device **list = ibv_get_device_list(NULL);
-    local_address(sock, &s);
-    search_devices(list, &s);
+    search.quiet = true;
+    search_devices(list, &search);
     if (list) ibv_free_device_list(list);
-    const bool global = s.port.global || opt->gid_idx != GID_CHOOSE;
-    return !s.device || global == has_gid(peer);
+    const bool global = search.port.global || opt->gid_idx != GID_CHOOSE;
+    return !search.device || global == has_gid(peer);
 }
 
 struct ibv_context *open_device(const struct options *opt, int sock, struct port *port) {
-    struct search s = {.opt = opt};
+    char text[INET6_ADDRSTRLEN];
+    struct search search = search_for(opt, sock);
     struct ibv_device **list = ibv_get_device_list(NULL);
-    local_address(sock, &s);
-    search_devices(list, &s);
-    if (!s.device && s.iwarp)
-        die(0, "no ACTIVE port: %s is iWARP, which needs the connection manager: 11_rdma_cm",
-            s.iwarp);
-    if (!s.device)
+    search_devices(list, &search);
+    if (!search.device)
         die(0, "no ACTIVE port with a usable GID on %s", opt->ib_dev ? opt->ib_dev : "any device");
-    if (s.others[0] && !s.loopback &&
-        opt->gid_idx == GID_CHOOSE) /* they may be different fabrics */
-        die(0, "which port? No one has the connection's address: -d, -i of %s port %u%s",
-            s.port.device, s.port.num, s.others);
-    struct ibv_context *ctx = ibv_open_device(s.device);
+    inet_ntop(AF_INET6, &search.local, text, sizeof(text));
+    if (search.rank < MATCH && search.usable > 1 && search.infiniband &&
+        !is_loopback(&search.local))
+        die(0, "which port? None has this connection's address, %s, and these are ACTIVE: %s", text,
+            search.names);
+    struct ibv_context *ctx = ibv_open_device(search.device);
     if (!ctx) die(errno, "ibv_open_device");
     ibv_free_device_list(list); /* not before the device is open */
-    finish_port(ctx, opt, &s.port);
-    print_port(&s.port, &s);
-    *port = s.port;
+
+    *port = search.port;
+    if (opt->gid_idx != GID_CHOOSE) {
+        port->gid_index = (uint8_t)opt->gid_idx;
+        port->global = true;
+    }
+    struct ibv_gid_entry entry = {0};
+    if (port->global)
+        check(ibv_query_gid_ex(ctx, port->num, port->gid_index, &entry, 0), "no such GID index");
+    port->gid = entry.gid;
+    if (opt->mtu > port->mtu) die(0, "path MTU %ju is above the port's, %u", opt->mtu, port->mtu);
+    if (opt->mtu) port->mtu = (uint32_t)opt->mtu;
+
+    char gid[INET6_ADDRSTRLEN];
+    inet_ntop(AF_INET6, &port->gid, gid, sizeof(gid));
+    printf("device %s, port %u, ", port->device, port->num);
+    if (port->global) printf("GID index %u (%s), ", port->gid_index, gid);
+    if (!port->global) printf("LID %u, ", port->lid);
+    printf("MTU %u\n", port->mtu);
+    if (search.rank < MATCH)
+        printf("(no port has this connection's address, %s: the first usable one is taken)\n",
+               text);
     return ctx;
 }

@@ -8,9 +8,12 @@
 
 void qp_to_init(struct ibv_qp *qp, const struct port *port, int access) {
     const int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = port->num};
-    attr.pkey_index = (uint16_t)port->opt->pkey_idx;
-    attr.qp_access_flags = (unsigned)access;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = (uint16_t)port->opt->pkey_idx,
+        .port_num = port->num,
+        .qp_access_flags = (unsigned)access,
+    };
     check(ibv_modify_qp(qp, &attr, mask), "ibv_modify_qp to INIT");
 }
 
