@@ -20,8 +20,10 @@ trap 'rm -f "$log" "$log.client"' EXIT
 "${there[@]}" "$program" ${PAIR_SERVER:-} >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
-[ -n "$where" ] || [[ $program != *rdma_cm ]] || # 127.0.0.1 is on no RDMA interface
-	address=$(ip -4 -o address show dev "$(rdma link | sed 's/.*netdev //;s/ .*//;q')" | sed 's/.*inet //;s|/.*||;q')
+if [ -z "$where" ]; then # the device's own address, if it has one: 127.0.0.1 is on no RDMA interface
+	own=$(ip -4 -o address show dev "$(rdma link | sed 's/.*netdev //;s/ .*//;q')" | sed 's/.*inet //;s|/.*||;q')
+	address=${own:-$address}
+fi
 # Until the server says that it waits. A client tries for 5 s, or once (11); the other host may be slower.
 try=0
 while [ ! -s "$log" ] && kill -0 "$server" 2>/dev/null && ((try++ < 100)); do sleep 0.1; done
