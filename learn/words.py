@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make break and make answers say: one table for each language. LAB_LANG=zh, or
+"""What make break, make answers and make show say: one table for each language. LAB_LANG=zh, or
 LANG=zh_…, chooses; a sentence that a language has not is said in English. What machines read never changes."""
 import os
 import textwrap
@@ -55,6 +55,9 @@ ENGLISH = {
     "lacks": "It still lacks: {fields}. Write that into the file.",
     "written": "{file} holds your answer to step {step}.",
     "replaced": "{file} holds your answer to step {step}, instead of an earlier one.",
+    "show running": "Running the pair …",
+    "show failed": "show.py: the pair did not run",
+    "show made": "The run, step by step: {page} (open it in a browser). What it printed: {printed}",
     "outcome pass": "Both sides pass: nothing is noticed.",
     "outcome data": "No request fails, but a check in a program finds something wrong in the end.",
     "outcome silent": "No error: a side waits for a completion that does not come, until its time is over.",
@@ -111,6 +114,9 @@ CHINESE = {
     "lacks": "其中还缺：{fields}。请写进这个文件。",
     "written": "第 {step} 步的答案已写入 {file}。",
     "replaced": "第 {step} 步的答案已写入 {file}，替换了以前的。",
+    "show running": "正在运行这一对程序……",
+    "show failed": "show.py：这一对程序没有运行起来",
+    "show made": "可以一步一步查看的运行：{page}（用浏览器打开）。程序的输出：{printed}",
     "outcome pass": "两端都通过（PASS）：什么也没察觉。",
     "outcome data": "没有请求失败，但程序自己的检查最后发现有错。",
     "outcome silent": "没有错误：有一端一直等待不会到来的 CQE，直到超时。",

@@ -58,7 +58,7 @@ class Grading(unittest.TestCase):
         os.remove(f"{ROOT}/handin-x-1.zip")
         self.assertEqual(ended.returncode, 1, ended)
         self.assertRegex(ended.stderr, "(?s)what make grade will say of it:\n== complete == FAIL")
-        self.assertRegex(text, r"HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed, exit status 1 "
+        self.assertRegex(text, r"HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed, exit status 77 "
                          r"\(0 of 27 answers given\)\n\Z")
         self.assertTrue(ended.stderr.endswith("no answers.txt: 0 of 27 answers given (make answers makes the file)\n"), ended)
         write(f"{self.dir}/handin-x-1.txt", text)
