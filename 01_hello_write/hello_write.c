@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     struct ibv_qp_attr to_init = {
         .qp_state = IBV_QPS_INIT,
         .port_num = port.num,
-        .pkey_index = 0, /* index 0 is usually the default partition */
+        .pkey_index = (uint16_t)opt.pkey_idx, /* 0 is usually the default partition */
         .qp_access_flags = client ? 0 : IBV_ACCESS_REMOTE_WRITE,
     };
     check(ibv_modify_qp(qp, &to_init,

@@ -276,7 +276,8 @@ def pages(chosen):
 
 
 PAGES = pages("en")
-TEXTS = ["README.md", "README.zh.md", "grading/README.md", *PAGES, *pages("zh")]
+TEXTS = ["README.md", "README.zh.md", "CONTRIBUTING.md", "bench/README.md", "bench/README.zh.md", "grading/README.md",
+         *PAGES, *pages("zh")]
 
 
 def linked(file, name):
@@ -371,7 +372,7 @@ class Prose(unittest.TestCase):
                     self.output(block, seen)
 
     def test_pages(self):
-        for file in ("README.md", *PAGES):
+        for file in ("README.md", "bench/README.md", *PAGES):
             self.check(file)
 
 

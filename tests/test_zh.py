@@ -214,7 +214,7 @@ class Chinese(unittest.TestCase):
 
     def test_set_evenly(self):
         """Punctuation of full width in Chinese, and one blank between Chinese and other words."""
-        for name in ("README.zh.md", *(f"{page}.zh.md" for page in pages())):
+        for name in ("README.zh.md", "bench/README.zh.md", *(f"{page}.zh.md" for page in pages())):
             for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
                 bare = re.sub(r"\*+(?! )", "", CODE.sub("`x`", LINK.sub("]", line)))
                 for what, pattern in UNEVEN.items():
@@ -241,7 +241,7 @@ class Chinese(unittest.TestCase):
 
     def test_emphasis_is_shown(self):
         """Of stars the first of two must be able to open and the second to close, by CommonMark's rules."""
-        for name in ("README.zh.md", *(f"{page}.zh.md" for page in pages())):
+        for name in ("README.zh.md", "bench/README.zh.md", *(f"{page}.zh.md" for page in pages())):
             for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
                 line = f" {CODE.sub(lambda found: '`' * len(found[0]), LINK.sub(']', line))} "
                 for i, found in enumerate(re.finditer(r"\*+", line)):
@@ -253,32 +253,34 @@ class Chinese(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
-    """README.zh.md is shorter than README.md, but what it has is the same there."""
+    """README.zh.md is shorter than README.md, here and in bench/, but what it has is the same there."""
+
+    def both(self, end):
+        return "\n".join(read(page + end) for page in ("README", "bench/README"))
 
     def test_commands_and_drawings(self):
-        known = {line for part in sections(read("README.md")) for _, (_, block) in part.blocks
-                 for line in block.split("\n")}
-        ours = [line for part in sections(read("README.zh.md")) for _, (_, block) in part.blocks
-                for line in block.split("\n")]
+        known, ours = ([line for part in sections(self.both(end)) for _, (_, block) in part.blocks
+                        for line in block.split("\n")] for end in (".md", ".zh.md"))
         self.assertGreater(len(ours), 20)
         self.assertEqual([line for line in ours if line not in known], [])
 
     def test_tables_and_code_words(self):
         """Its tables of samples, of cards and of errors have all rows, with the same words of code."""
-        english, chinese = (sections(read(name)) for name in ("README.md", "README.zh.md"))
+        english, chinese = (sections(self.both(end)) for end in (".md", ".zh.md"))
         for title, other in (("The samples", "\u793a\u4f8b"), ("Zero-copy", "\u96f6\u62f7\u8d1d"),
                              ("When it fails", "\u8fd0\u884c\u5931\u8d25")):
-            a, b = (next(part for part in parts if part.title.startswith("## " + name))
+            a, b = (next(part for part in parts if re.match(f"#+ {name}", part.title))
                     for parts, name in ((english, title), (chinese, other)))
             self.assertEqual([row for _, row in a.rows], [row for _, row in b.rows], title)
             numbers = [Counter(number for _, number in part.numbers) for part in (a, b)]
             self.assertEqual(numbers[1] - numbers[0], Counter(), title)
-        known = " ".join(read("README.md").split())
-        self.assertEqual([word for part in chinese for _, word in part.codes if word not in known], [])
+        known = " ".join(self.both(".md").split())
+        words_of_code = (word.replace(".zh.md", ".md") for part in chinese for _, word in part.codes)
+        self.assertEqual([word for word in words_of_code if word not in known], [])
 
     def test_links(self):
         """What the Chinese texts and the English ones link to is there."""
-        names = ["README.md", "README.zh.md", *(page + end for page in pages() for end in (".md", ".zh.md"))]
+        names = [page + end for page in ("README", "bench/README", *pages()) for end in (".md", ".zh.md")]
         there = {f"{name}#{anchor(part.title)}" for name in names for part in sections(read(name))}
         for name in names:
             for link in LINK.findall(without_blocks(read(name))):
@@ -286,7 +288,7 @@ class Readme(unittest.TestCase):
                 if mark and ":" not in link:
                     file = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
                     self.assertIn(f"{file}#{mark}", there, name)
-        for page in ("README", *pages()):
+        for page in ("README", "bench/README", *pages()):
             self.assertIn(f"({os.path.basename(page)}.zh.md)", read(f"{page}.md"))
             self.assertIn(f"({os.path.basename(page)}.md)", read(f"{page}.zh.md"))
 
