@@ -98,7 +98,8 @@ def main(path, plot=None):
     if disturbed:
         print(f"\nWhile {disturbed} of these figures were taken, packets were sent again (repeats=).")
     print(f"\n= behind a figure: within {REPEATS:.0%} of contig's (behind copy/sgl: of 1). In virtual time figures\n"
-          "repeat within that, so such a difference, up or down, says nothing; in real time they repeat worse.\n"
+          "repeat within that, so one such difference, up or down, says nothing (the same at many sizes\n"
+          "does); in real time they repeat worse.\n"
           "An SGE that is not the first one in its packet costs element_us. The crossover lies between two block\n"
           "sizes that were measured: copying is faster at the first, zero-copy at least as fast from the second\n"
           "on (none: at all sizes, or at no size).")

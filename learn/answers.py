@@ -130,7 +130,8 @@ def listed(marks):
 
 def step_entry(step, prediction="", seen="", reason=""):
     fields = (say("field prediction"), prediction), (say("field seen"), seen), (say("field reason"), reason)
-    return "\n".join([f"## step {step.number}: {step.name}", wrapped(step.question, "> "),
+    question = step.question[0].upper() + step.question[1:]
+    return "\n".join([f"## step {step.number}: {step.name}", wrapped(question, "> "),
                       *(f"{name} {text}".rstrip() for name, text in fields), "", ""])
 
 

@@ -98,7 +98,7 @@ CHINESE = {
     "packets": "线路上的包（PSN 从每一端的第一个包开始数）：",
     "more packets": "……还有 {number} 行：",
     "came true": "你的预测对了。",
-    "not true": "你的预测没有成真。实际发生的是：{outcome}",
+    "not true": "你的预测不对。实际发生的是：{outcome}",
     "own words": "请把你自己的话与实际发生的对比：{outcome}",
     "other device": "这台设备或内核的表现与讲义所写的不同：见讲义中“同一个错误在其他设备上”一节的表格。",
     "the reason": "讲义的说明：{outcome}",

@@ -47,6 +47,8 @@ class Handin(unittest.TestCase):
         self.assertNotEqual(made.wait(120), 0)
         with open(name, encoding="utf-8") as file:
             text = file.read()
+        self.assertRegex(command("make", "-s", "progress").stdout,
+                         r"(?m)^05 .*  make handin: interrupted \(0 of 27 answers given\)$")
         os.remove(name)
         os.remove(name.replace(".txt", ".zip"))
         self.assertIn("=== 01_hello_write exit 0\n", text)
