@@ -15,6 +15,7 @@ for csv in results/${1:-0[567]_*}.csv; do
 	bench/model.py "$csv" "$plot" | tee -a "results/$name.txt"
 	kernel=$(sed -n 's/^MACHINE kernel=\([^ ]*\).*/\1/p' "results/$name.txt")
 	crossover=$(sed -n 's/^MODEL .*crossover_measured=\([0-9.]*\) .*/\1/p' "results/$name.txt" | tail -n 1)
+	crossover=${crossover:-0..0} # none
 	IFS=, read -r _ _ _ _ _ _ depth clock _ _ _ _ _ sample _ mtu _ < <(sed -n 2p "$csv")
 	beside=
 	if [ -n "${1:-}" ] && [ "$clock" = virtual ]; then # the same columns, as far as plot.gp reads them

@@ -328,6 +328,8 @@ def check(h):
     written = "\n".join(line for line in h.lines[end:behind] if not line.startswith("=== end")).replace("\0", "")
     if written.strip() and (words := answers.remark(written)):
         h.remarks.append(words)
+    if not written.strip() and "answers" not in h.reasons:
+        h.wrong("answers", "there are none")
     if strange:
         h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
                          f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")

@@ -163,11 +163,13 @@ class Grading(unittest.TestCase):
                 (text, ""), (empty, "answers: 26 of 27 given; missing: step 8"),
                 (before + "=== answers\n1. It waits.\n=== end runs complete (answers without marks: "
                  "not counted)\n", "answers: the marks of make answers are missing"),
+                (before + "=== answers\n\n=== end runs complete (0 of 27 answers given)\n", ""),
                 (before.encode() + b"=== answers\n" + wide + b"\n\0\n=== end complete\n", "")):
             write(f"{self.dir}/handin-{TEMPLATE}.txt", written)
             found = reports(self.grade())[f"handin-{TEMPLATE}.txt"]
             self.assertIn("Score: 100/100", found)
             self.assertEqual("note: answers" in found, note != "", found)
+            self.assertEqual("== answers == OK" in found, "(0 of 27" not in str(written), found)
             self.assertIn(note, found)
 
     def test_hostile(self):
