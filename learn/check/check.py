@@ -332,9 +332,10 @@ def watch(lab, wanted=""):
 
 
 def progress():
-    state, handed = load(), set()
+    state, handed = load(), {}
     for path in glob.glob(f"{ROOT}/handin-*.txt"):
-        handed |= set(re.findall(r"\AHANDIN .*\blab=(\d\d)", starter.read(path)))
+        if found := re.search(r"(?s)\AHANDIN [^\n]*\blab=(\d\d).*\n=== end ([^\n]*)\n*\Z", starter.read(path)):
+            handed[found[1]] = found[2]
     print(say("progress head"))
     for lab in NUMBERS:
         names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
@@ -346,7 +347,8 @@ def progress():
             if kept:
                 parts = say("count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"]))
                 words = say("unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed")
-            print(f"{lab:4} {name:17} {padded(parts, 15)} {words}{', ' + say('handed in') if lab in handed else ''}")
+            print(f"{lab:4} {name:17} {padded(parts, 15)} {words}"
+                  + ("  " + say("handed in", end=handed[lab]) if lab in handed else ""))
     return True
 
 
