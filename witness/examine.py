@@ -43,12 +43,12 @@ INLINE = 512  # bytes, at most, in a request of rxe
 class Examiner(Careful, Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
     # many: of full posts one request is left over. make check, which has less time, takes shorter ones.
-    awkward, many = AWKWARD, 2049
+    awkward, many, probes = AWKWARD, 2049, witness.PROBES
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
         self.receiver, self.whole = "client" if lab == "06" else "server", True  # False: make check, which has less time
         self.movers = ["server", "client"] if lab == "07" else ["client"]  # those with blocks
-        self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic()
+        self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic(self.probes)
         self.course.fnv1a.restype = ctypes.c_uint64
 
     def digest(self, message):

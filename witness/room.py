@@ -9,13 +9,14 @@ from witness import ERROR, TRACE, write
 
 MADE, TAKEN = 128, 256  # struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
 TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (6, 1)  # ibv_create_qp says how many it really holds
-EVENTS = {"post": "rxe_post_send of=$arg1:x64", "done": "rxe_cq_post of=$arg1:x64"}
+EVENTS = {"post": "rxe_post_send of=$arg1:x64", "done": "rxe_cq_post of=$arg1:x64 id=+0($arg2):x64 status=+8($arg2):u32"}
 
 
 class Room:
     """The queues of a process's last queue pair, from a moment on at which it has posted no request."""
     def __init__(self, nic, thread):
         self.nic, self.names, self.qp, self.counts = nic, [], None, {}
+        self.completed, self.posted = [], []  # wr_id, how many requests are done by then; how many, after each post
         places, sizes, next_are = {}, {}, []
         for of, kind, f in nic.events():
             if of == thread and kind == "create_cq":
@@ -60,6 +61,9 @@ class Room:
                 totals[name] += (f[name] - totals[name]) % size
             if f["of"] == self.qp["scq"]:  # so many are done, as who polls this completion knows
                 known.append(totals["retired"])
+                self.completed += [(f["id"], totals["retired"])] * (f["status"] == 0)
+            elif "id" not in f:
+                self.posted += [totals["sent"]] * (f["of"] == self.qp["qp"])
             both = self.qp["scq"] == self.qp["rcq"]
             for which, held in (("send", totals["sent"] - known[min(totals["polled"], len(known) - 1)]),
                                 ("receive", 0 if both else totals["ready"] - totals["came"])):
