@@ -35,6 +35,18 @@ def sample_object(lab, out):
                    text=True, check=True, cwd=starter.ROOT)
 
 
+def objects(scratch):
+    """Those of common/ and blocks/, with less for --bench to measure."""
+    short = {name: f"{scratch}/short.{name}.o" for name in ("blocks", "measure")}
+    for name, out in short.items():
+        source = f"{starter.ROOT}/blocks/{name}.c"
+        if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(source):
+            subprocess.run(["gcc", "-O1", "-w", "-DSWEEP_BYTES=0", "-DROUND_BYTES=16384", "-Icommon", "-c", "-o", out, source],
+                           check=True, cwd=starter.ROOT)
+    return [path for path in glob.glob(f"{starter.ROOT}/build/objects/*.o")
+            if os.path.basename(path)[:-2] not in short] + list(short.values())
+
+
 def alone(text, names, own):
     """A program with one function of its own; the others are declared, and the sample's take their places."""
     for name in names:
@@ -46,24 +58,30 @@ def alone(text, names, own):
     return text + STAY
 
 
+def compiled(file, others, own, out, flags, linked):
+    """Whether it could be built. own: the source, in which the compiler's and sanitizers' words name the student's lines."""
+    includes = [f"-I{d}" for d in ("common", "blocks", os.path.dirname(file))]
+    return subprocess.run(["gcc", *flags, "-o", out, *includes, "-xc", "-", "-xnone", *others, *linked, "-libverbs", "-lm"],
+                          input=f'#line 1 "{os.path.basename(file)}"\n{own}', text=True, capture_output=True, check=False,
+                          cwd=starter.ROOT).returncode == 0
+
+
 def build(lab, paths, flags, scratch):
     """paths: the student's C files. By number of a TODO: the program; none where that is not to be had alone."""
     names, found = functions(lab), {}
-    packed = f"{starter.ROOT}/learn/reference/{os.uname().machine}/{lab}.o"
-    whole = packed if os.path.exists(packed) else f"{scratch}/{lab}.o"
     file = next((path for path in paths if "int main(" in starter.read(path)), "")
     text = starter.read(file) if file else ""
     if side(text) != side(starter.starter_of(lab)):
         return {}
-    if whole != packed and (not os.path.exists(whole) or os.path.getmtime(whole) < os.path.getmtime(starter.sample_of(lab))):
-        sample_object(lab, whole)
-    others = [path for path in paths if path != file]
+    whole, sample = f"{starter.ROOT}/learn/reference/{os.uname().machine}/{lab}.o", starter.sample_of(lab)
+    if not os.path.exists(whole):  # it is no release
+        whole = f"{scratch}/{lab}.o"
+        if not os.path.exists(whole) or os.path.getmtime(whole) < os.path.getmtime(sample):
+            sample_object(lab, whole)
+    linked = [whole, *objects(scratch)]
     for number, name in names.items():
         own, out = alone(text, names.values(), name), f"{scratch}/{os.path.basename(os.path.dirname(file))}.{number}"
-        made = own and subprocess.run(
-            ["gcc", *flags, "-o", out, *(f"-I{d}" for d in ("common", "blocks", os.path.dirname(file))), "-xc", "-", "-xnone",
-             *others, whole, *glob.glob(f"{starter.ROOT}/build/objects/*.o"), "-libverbs", "-lm"], input=f'#line 1 "{os.path.basename(file)}"\n' + own,
-            text=True, capture_output=True, check=False, cwd=starter.ROOT)
-        if made and made.returncode == 0:
+        others = [path for path in paths if path != file]
+        if f"{starter.UNWRITTEN}{number})" not in text and own and compiled(file, others, own, out, flags, linked):
             found[number] = out
     return found
