@@ -315,7 +315,7 @@ def hint(lab, wanted=""):
     if not first:
         print(say("hint none", lab=lab))
         return True
-    part = first["part"]
+    part = "memory" if first.get("memory") else first["part"]
     three = hints().get((lab, part)) or hints().get(("*", part))
     if not three:
         print(say("hint missing", part=part, lab=lab))

@@ -8,7 +8,7 @@ import seen
 from check_words import say
 from pairing import OTHER, Pair
 from room import Room
-from rules import asked, completes, passes
+from rules import asked, completes, passes, waited
 
 Piece = namedtuple("Piece", "name roles runs rules")
 OPCODES = {"05": (0, "IBV_WR_RDMA_WRITE"), "06": (4, "IBV_WR_RDMA_READ"), "07": (2, "IBV_WR_SEND")}
@@ -125,17 +125,6 @@ def held(run, _):
     return say("over", role=run.role, which=NAMES[run.over[0]], held=run.over[1], most=run.over[2])
 
 
-def waited(run, role):
-    """Nothing is under way any more when it says so."""
-    waiting, _ = run.queue(role, "done", "send")
-    if waiting:
-        return say("not waited", role=role, number=waiting)
-    for _, waiting, held_there in next((q for at, q in run.queues[role] if at == "done"), [])[:1]:
-        if waiting and int.from_bytes(held_there[12:16], "little") < 128:  # enum ibv_wc_opcode: not of a receive
-            return say("not waited", role=role, number=waiting)
-    return None
-
-
 def memory(run, role):
     """What gcc's sanitizers say."""
     for line in run.said(role, 1):
@@ -186,9 +175,9 @@ class Pieced:
     def wrong(self, piece, program):
         """What is wrong, of which run and role."""
         for role in piece.roles:
-            programs = {role: program, OTHER[role]: self.job["reference"]}
             for words in piece.runs(self.job["draws"][0]):
-                bench = "--bench" in words  # in which more is copied than can be written down
+                bench = "--bench" in words  # against itself: both have less to measure; it is more than can be written down
+                programs = {role: program, OTHER[role]: program if bench else self.job["reference"]}
                 with self.nic.unwatched("copy/", "packet/", "completion/") if bench else nullcontext():
                     run = Watched(self.job["lab"], role, self.nic, Pair, programs, words.split(), None, role, {role: ASAN})
                 for rule in (memory, passes) if bench else piece.rules:
@@ -208,6 +197,6 @@ class Pieced:
                 why, run, role = self.wrong(piece, program)
             elif not program and self.job["unwritten"]:
                 why = say("not alone", number=number)
-            rows.append({"part": piece.name, "todo": number, "right": not why, "why": why,
+            rows.append({"memory": bool(run and memory(run, role)), "part": piece.name, "todo": number, "right": not why, "why": why,
                          "says": run.words(role) if run else "", "options": " ".join(run.arguments) if run else ""})
         return rows

@@ -8,8 +8,11 @@ import subprocess
 
 import starter
 
-# It stays for a moment before it ends, so that its queues can be looked at. (seen.py: "meanwhile")
-STAY = "\n__attribute__((destructor)) static void stay(void) { extern int usleep(unsigned); usleep(1500000); }\n"
+# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (seen.py: "meanwhile")
+STAY = """
+static void stay(int status, void *_) { extern int usleep(unsigned); if (status) usleep(1000000); }
+__attribute__((constructor)) static void stays(void) { extern int on_exit(void (*)(int, void *), void *); on_exit(stay, 0); }
+"""
 HEAD = r"(?m)^static ([^;{{]*?\b{name}\([^)]*\))(?=\s*\{{)"  # where such a function begins
 
 
