@@ -202,8 +202,9 @@ class Examiner(Careful, Spoiler):
                     raise Wrong(f"{method}: the server acknowledges {used} receives by {acks} messages; one for 64 to 256 is right")
             self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
-            said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
-            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said), *spoilt])) from None
+            said = pair.sides[students[0]].said(1, 0)[:2] if " ends with " in str(why) else []
+            said = "; ".join(said[:1] + [line.strip() for line in said[1:] if line.startswith("  hint: ")])
+            raise Wrong("\n".join([str(why), *([f"the {students[0]} (student) says: {said}"] if said else []), *spoilt])) from None
 
     def spoil_staging(self, side, memory, layout):
         """After a message, a byte that the NIC has read; the next message has to be packed again. Returns words, if so."""

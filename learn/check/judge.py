@@ -12,7 +12,7 @@ import seen  # noqa: E402
 import witness  # noqa: E402
 from pairing import Pair, Side, room_for_output  # noqa: E402
 from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
-from rules import OTHER, notices  # noqa: E402
+from rules import OTHER, killed, notices  # noqa: E402
 from check_words import say  # noqa: E402
 
 KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
@@ -95,6 +95,8 @@ class Judge:
                 why = say("not after", part=wrong) if wrong and part.todo == LAST and not job["unwritten"] else self.part(part)
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
+            except witness.Wrong as reason:
+                why = str(reason)
             if why and self.last:
                 run, role = self.last
                 sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)

@@ -9,6 +9,7 @@ from check_words import say
 from pairing import OTHER, Pair
 from room import Room
 from rules import asked, completes, passes, waited
+from witness import Wrong
 
 Piece = namedtuple("Piece", "name roles runs rules")
 OPCODES = {"05": (0, "IBV_WR_RDMA_WRITE"), "06": (4, "IBV_WR_RDMA_READ"), "07": (2, "IBV_WR_SEND")}
@@ -188,15 +189,23 @@ class Pieced:
 
     def rows(self, alone):
         """Of each TODO its row. alone: what is written is tried; else the whole program is right, and so are these."""
-        rows = []
+        rows, wrong = [], ""
         for number, piece in enumerate(PIECES[self.job["lab"]], 1):
             program, why, run, role = self.job["pieces"].get(str(number)), "", None, None
-            if str(number) in self.job["unwritten"]:
+            if wrong:
+                why = say("not after", part=wrong)
+            elif str(number) in self.job["unwritten"]:
                 why = say("not written", number=number, what=self.job["unwritten"][str(number)])
             elif program and alone:
-                why, run, role = self.wrong(piece, program)
+                try:
+                    why, run, role = self.wrong(piece, program)
+                except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
+                    why = say("nothing seen", reason=repr(reason))
+                except Wrong as reason:
+                    why = str(reason)
             elif not program and self.job["unwritten"]:
                 why = say("not alone", number=number)
             rows.append({"memory": bool(run and memory(run, role)), "part": piece.name, "todo": number, "right": not why, "why": why,
                          "says": run.words(role) if run else "", "options": " ".join(run.arguments) if run else ""})
+            wrong = wrong or (piece.name if why and not self.job["unwritten"] else "")
         return rows

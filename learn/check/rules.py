@@ -251,7 +251,7 @@ def completes(run, role):
     """No request of its own has failed."""
     bad = next((f["status"] for f in run.completions(role) if f["status"]), None)
     if bad is None:
-        return None
+        return say("cq full", role=role) if run.any("cq_error") else None
     return say("bad completion", role=role, status=STATUS[bad] if bad < len(STATUS) else bad)
 
 
