@@ -145,8 +145,8 @@ def by(method, draw, messages=1):
 def blocks():
     one, client = first_message(listed()), ("client",)
     return [Piece("the list", client, lambda draw: [by("sgl", draw)], [memory, one, completes, passes]),
-            Piece("the chain", client, lambda draw: [by("sgl", draw), MANY + " --iters=1"],
-                  [memory, chained, waited, completes, one, passes]),
+            Piece("the chain", client, lambda draw: [by("sgl", draw, messages=2), MANY + " --iters=1"],
+                  [memory, chained, waited, completes, passes]),
             Piece("a message", client, lambda draw: [by(method, draw) for method in ("sgl", "copy", "each")],
                   [memory, one, completes, passes]),
             Piece("many messages", client, lambda draw: [by("copy", draw, messages=2), BENCH],
@@ -159,7 +159,7 @@ PIECES = {
     "07": [
         Piece("the list", ("client", "server"), lambda draw: [by("sgl", draw)],
               [memory, lambda run, role: listed("send" if role == "client" else "receive")(run, role), completes, passes]),
-        Piece("the SENDs", ("client",), lambda draw: [by("sgl", draw), MANY + " --iters=1"],
+        Piece("the SENDs", ("client",), lambda draw: [by("sgl", draw), by("copy", draw, messages=2), MANY + " --iters=1"],
               [memory, chained, waited, completes, first_message(listed()), passes]),
         Piece("the receives", ("server",), lambda draw: [by("sgl", draw), by("copy", draw, messages=2)],
               [memory, first_message(listed("receive")), completes, passes]),
