@@ -162,6 +162,7 @@ def helpers():
 def sanitized(directory):
     """05 to 07, built so that errors with memory show."""
     out = f"{BUILT}/{os.path.basename(directory)}.sanitized"
+    os.makedirs(BUILT, exist_ok=True)
     files = [f for f in sources(directory) if f.endswith(".c")]
     made = command("gcc", *SANITIZE.split(), "-o", out, *[f"-I{d}" for d in ("common", "blocks", directory)], *files,
                    *glob.glob(f"{ROOT}/build/objects/*.o"), "-libverbs", "-lm", cwd=ROOT)
@@ -169,6 +170,7 @@ def sanitized(directory):
 
 
 def alone(lab, directory):
+    """Its TODOs, each with the sample's others."""
     files = [f for f in sources(directory) if f.endswith(".c")]
     return pieces.build(lab, files, SANITIZE.split(), BUILT)
 
