@@ -16,7 +16,7 @@ static const struct {
     {"ibv_reg_mr", ENOMEM, "registered memory counts against 'ulimit -l': raise it"},
     {"ibv_reg_mr", EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well"},
     {"ibv_create_qp", 0, "ask for less: max_sge, max_qp_wr (ibv_devinfo -v), 'ulimit -l'"},
-    {"ibv_modify_qp to RTR", EINVAL, "leave -g out: GIDs must both be IPv4; RoCE: is_global = 1"},
+    {"ibv_modify_qp to RTR", EINVAL, "a mask bit missing? GIDs both IPv4 (no -g)? is_global = 1?"},
     {"ibv_modify_qp to RTR", 0, "use the IPv4-mapped RoCE v2 GID on both sides (-g)"},
     {"ibv_post_send", EINVAL, "QP not in RTS? num_sge above max_send_sge? atomic not aligned?"},
     {"ibv_post_send", ENOMEM, "queue full: poll first (mlx5 also: too many SGEs, not in RTS)"},

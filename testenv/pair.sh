@@ -30,7 +30,11 @@ device_address() {
 if [ -z "$where" ]; then # a loopback address is on no RDMA interface: any sample but 11 takes it, too
 	grep -qs '127\.0\.0\.1' /proc/net/fib_trie || address=::1 # a host without IPv4
 	own=$(device_address 2>/dev/null)
-	[[ -n $own || $program != *rdma_cm ]] || { echo "pair.sh: no RDMA interface has an address (rdma link, ip address)" >&2 && exit 1; }
+	[[ -n $own || $program != *rdma_cm ]] || {
+		echo "pair.sh: no RDMA interface has an address (rdma link, ip address)" >&2
+		kill "$server"
+		exit 1
+	}
 	address=${own:-$address}
 fi
 # Until the server says that it waits. A client tries for 5 s, or once (11); the other host may be slower.

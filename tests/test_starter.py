@@ -128,7 +128,8 @@ class HalfWay(unittest.TestCase):
             with self.subTest(lab=lab, written=written):
                 self.assertEqual(said, "")
                 (output, status), = answer
-                self.assertEqual(starter.unwritten(output), written + 1, output)
+                functions = "from" not in PLACES[lab][0]  # the last one, which calls the others, is got to first
+                self.assertEqual(starter.unwritten(output), last(lab) if functions else written + 1, output)
                 self.assertIn("status=FAIL", output)
                 self.assertEqual(status, 1, output)  # of the client
 
@@ -247,7 +248,7 @@ class Release(unittest.TestCase):
             "python3 tests/test_pairs.py Defaults")]
         demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
         self.assertRegex(demo[0], r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
-                         r"my06: not written yet \(TODO 1\)\n2 of 2 pairs passed, 2 not written yet\n$")
+                         r"my06: not written yet \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$")
         self.assertRegex(bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){3}$")
         self.assertEqual(re.findall(r"(0\d)_\w+: (\w+)", handin[0]),
                          [(lab, "passed" if lab in ("04", "05") else "not") for lab in
