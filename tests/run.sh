@@ -123,8 +123,8 @@ pairs() {
 	[ "$TESTENV" = native ] || within=(setarch -R) # see FIXED in samples.py
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
-		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
-		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
+		HV_RIGHTS=$out/rights HV_ALL=$out/all HV_PROVOKE=$out/provoke TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
+		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL HV_PROVOKE ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
@@ -209,7 +209,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 }
 part_peers() { several peers test_11 test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
-	several more test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
+	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
@@ -345,6 +345,7 @@ fi
 	step "gcc -Werror" build_here
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
+	step "provoke" gcc -O1 -Wall -Wextra -Werror -Icommon -o "$out/provoke" tests/provoke.c common/*.c -libverbs
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	wait
 	mkdir -p results/wire
