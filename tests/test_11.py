@@ -200,6 +200,18 @@ class BothFamilies(CmTest):
         subprocess.run([PEER, "client", HOST6, port, "F", "x"], capture_output=True, timeout=LIMIT, check=True)
         self.check_failed(end(server), NAME, "server", "the peer's verdict is FAIL", hint=False)
 
+    def test_make_run_on_a_host_without_ipv4(self):
+        pair = os.path.join(ROOT, "testenv", "pair.sh")
+        sh("ip -4 address flush dev dummy0; ip -4 address flush dev dummy1; ip -4 address flush dev lo")
+        try:
+            for sample in ("01_hello_write", NAME):
+                ended = subprocess.run([pair, path(sample)], capture_output=True, text=True, check=False)
+                self.assertEqual((ended.returncode, ended.stdout.count("status=PASS")), (0, 2), ended)
+            self.assertIn(f"--- client: {path(NAME)} {HOST6}\n", ended.stdout)
+        finally:
+            sh(f"ip address add 127.0.0.1/8 dev lo; ip address add {HOST}/24 dev dummy0")
+            time.sleep(0.5)
+
     def test_addresses_that_cannot_be_bound(self):
         hint = r".*\n  hint: .*"
         for bound, status, reason in (
