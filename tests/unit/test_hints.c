@@ -84,6 +84,7 @@ static void the_usual_errors_are_told_apart(void **state) {
         {"cannot reach fe80::1", EINVAL, "%IF"},
         {"cannot connect to fe80::1, TCP port 18515", EINVAL, "%IF"},
         {"cannot listen on TCP port 18515", EINVAL, "%IF"},
+        {"cannot listen on TCP port 18515", EADDRNOTAVAIL, "--bind"},
         {"rdma_bind_addr for ::, port 18515", EADDRNOTAVAIL, "another server uses this port"},
         {"rdma_bind_addr for 10.0.0.1, port 18515", EADDRINUSE, "another server uses this port"},
         {"rdma_bind_addr for fe80::1, port 18515", EINVAL, "%IF"},
