@@ -263,6 +263,8 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
     struct ibv_wc wc;
     (void)latency; /* the client's to measure */
     const uint32_t per_message = pieces_of(s, l, method, 0).wrs;
+    /* So that never more than ACKS acknowledgements are on their way. */
+    const uint32_t ack_after = s->part > QUEUE_SIZE / ACKS ? s->part : QUEUE_SIZE / ACKS;
     uint64_t told = s->used; /* as the last acknowledgement said it */
     uint64_t bytes = 0;
     uint32_t received = 0; /* of this message's receives */
@@ -282,9 +284,10 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
             if (bytes != i * l->bytes) /* a message shorter than its receive is no error */
                 die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
         }
-        if (s->used - told < s->part && !(ended && (i == count || i % ((depth + 1) / 2) == 0)))
-            continue;
+        const bool due = ended && (i == count || i % ((depth + 1) / 2) == 0);
+        if (!due && (s->used - told) % s->part != 0) continue;
         post_ahead(s, l, method, smaller(count, i + depth), depth);
+        if (!due && s->used - told < ack_after) continue;
         send_ack(s);
         told = s->used;
     }
