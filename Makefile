@@ -90,8 +90,8 @@ show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR
 	@testenv/deps.sh build vm wire
 	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
 
-cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
-	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+cheatsheet: ## statuses, attributes, rights, operations and limits: from reference.md (LAB_LANG=zh: in Chinese)
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),reference.zh.md,reference.md) | \
 		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in

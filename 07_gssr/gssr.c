@@ -309,6 +309,7 @@ int main(int argc, char **argv) {
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
     check(ibv_query_device(ctx, &device), "ibv_query_device");
     print_layout(&opt, &work);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);

@@ -52,6 +52,7 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
         {'m', "mtu", "BYTES", "largest path MTU, 256 to 4096", NUMBER(opt->mtu, 256, 4096)},
         {'l', "sl", "N", "service level", NUMBER(opt->sl, 0, 15)},
         {0, "traffic-class", "N", "traffic class", NUMBER(opt->traffic_class, 0, 255)},
+        {0, "pkey-idx", "N", "index into the port's P_Key table", NUMBER(opt->pkey_idx, 0, 65535)},
         {'p', "port", "N", "TCP port", NUMBER(opt->tcp_port, 1, 65535)},
         {'b', "bind", "ADDR", "server: address to listen on", .text = &opt->bind},
         {0, "timeout", "SEC", "limit for each step (30)", NUMBER(opt->timeout, 1, MAX_TIMEOUT)},
@@ -65,7 +66,8 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     const char *wrong = NULL, *word = "", *only[2] = {NULL}; /* for clients; for servers */
     int n = 0;
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
-    opt->gid_idx = GID_CHOOSE, opt->tcp_port = 18515;
+    opt->gid_idx = GID_CHOOSE;
+    opt->tcp_port = 18515;
     for (int t = 0; t < 2; t++)
         for (const struct option_row *row = tables[t]; row->name; rows[n++] = row++) {
             longs[n] = (struct option){row->name, row->value != NULL, NULL, 256 + n};
@@ -87,6 +89,10 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
         wrong = "one HOST is needed", word = argv[argc - 1];
     if (!wrong && (word = only[opt->host != NULL]))
         wrong = opt->host ? "for servers only" : "only for the client: start the server without it";
+    if (!wrong && opt->host && opt->bind) {
+        wrong = "for servers only";
+        word = "bind";
+    }
     if (!wrong && (opt->mtu & (opt->mtu - 1))) wrong = "256, 512, 1024, 2048 or 4096", word = "mtu";
     report_as(opt->sample, opt->host ? "client" : "server");
     if (wrong) stop(EXIT_USAGE, 0, "%s: %s", word, wrong);

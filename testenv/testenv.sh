@@ -469,7 +469,7 @@ rxe_up() { # [NETDEV]
 		# Where there is a way to other machines, their programs can be reached
 		# too. Else an interface that leads nowhere will do for both sides here.
 		[ -n "$netdev" ] ||
-			netdev=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
+			netdev=$({ ip route show default; ip -6 route show default; } | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
 		if [ -z "$netdev" ]; then
 			netdev=rxe-dummy
 			ip link add $netdev type dummy || exit 1

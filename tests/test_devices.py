@@ -138,6 +138,39 @@ class NoDevice(DeviceTest):
         self.fails_when_met("03_read", env=other("roce-v1"),
                             reason="warning: rxe0, port 1, has RoCE v1 GIDs only")
 
+    def test_a_port_without_gids_is_not_said_to_have_some(self):
+        self.fails_when_met("03_read", env=other("no-gids"),
+                            reason="warning: rxe0, port 1, has no GIDs\n")
+
+    def test_link_local_gids_are_named(self):
+        with changed("ip address del 10.0.0.1/24 dev dummy0",
+                     "ip address add 10.0.0.1/24 dev dummy0"):
+            self.fails_when_met("03_read",
+                                reason="warning: rxe0, port 1, has no GIDs but link-local ones\n")
+
+    def test_an_index_above_255_is_never_cut_to_8_bits(self):
+        server, client = self.start_pair("03_read", "-d", "rxe0", server_args=["--timeout", "3"],
+                                         env=other("gids-up:256"))
+        self.check_failed(end(client), "03_read", "client", "no ACTIVE port with a usable GID on rxe0")
+        end(server)
+
+    def test_iwarp_is_named(self):
+        self.fails_when_met("03_read", env=other("iwarp:rxe0"),
+                            reason="warning: rxe0 passed over: for iWARP take 11_rdma_cm\n")
+
+    def test_the_partition_key_that_is_asked_for(self):
+        for sample in SAMPLES:
+            for index in ("0", "300"):
+                side = self.client_of(sample, "--pkey-idx", index, env=other("pkey"))
+                self.assertIn(f"pkey_index {index}\n", side.out)
+
+    def client_of(self, sample, *args, env):
+        server, client = self.start_pair(sample, *args, server_args=["--timeout", "5"], env=env)
+        client = end(client)
+        server.kill()
+        end(server)
+        return client
+
 
 @unittest.skipUnless(IN_VM, "would add a device to the machine")
 class TwoDevices(PairTest):
@@ -206,6 +239,54 @@ class TwoDevices(PairTest):
             self.assertIn("device rxe1, ", side.out)
             side.err = ""
         self.both_pass("03_read", server, client)
+
+    def client_alone(self, address, device, *args):
+        """What a client prints whose devices look like others; the queue pairs then fail."""
+        port = str(next(ports))
+        server = start("03_read", "-p", port, "--timeout", "5")
+        wait_for_listener(port, server)
+        client = run("03_read", "-p", port, *args, address, env=other(device))
+        server.kill()
+        end(server)
+        return client
+
+    def test_on_infiniband_the_port_under_the_ipoib_interface_is_taken(self):
+        both = "infiniband:rxe0/dummy0,rxe1/dummy1"
+        for address, device, wanted in (
+            ("10.0.0.1", both, "rxe0, port 1, LID 100"), ("10.0.9.1", both, "rxe1, port 1, LID 101"),
+            ("fd00:9::1", both, "rxe1, port 1, LID 101"),
+            # a RoCE port of the same machine comes first in the list, but has not this address
+            ("10.0.9.1", "infiniband:rxe1/dummy1", "rxe1, port 1, LID 101"),
+            # the other port is on InfiniBand, but this one has the address
+            ("10.0.9.1", "infiniband:rxe0/ib0", r"rxe1, port 1, GID index \d+ \(::ffff:10.0.9.1\)")):
+            with self.subTest(address=address, device=device):
+                side = self.client_alone(address, device)
+                self.assertRegex(side.out, f"(?m)^device {wanted}, MTU 1024$", side)
+                self.assertNotIn("the first usable one", side.out)
+
+    def test_where_infiniband_leaves_it_open_the_ports_are_listed(self):
+        """TCP goes over a third network."""
+        with changed("ip link add dummy2 type dummy; ip address add 10.0.8.1/24 dev dummy2\n"
+                     "ip link set dummy2 up", "ip link delete dummy2"):
+            for device in ("infiniband:rxe0/ib0,rxe1/ib1", "infiniband:rxe1/ib1"):
+                side = self.client_alone("10.0.8.1", device)
+                self.check_failed(side, "03_read", "client",
+                                  "which port\\? None has this connection's address, ::ffff:10.0.8.1, and "
+                                  "these are ACTIVE: rxe0 port 1, rxe1 port 1\n")
+                side = self.client_alone("10.0.8.1", device, "-d", "rxe1", "-i", "1")
+                self.assertIn("device rxe1, port 1, LID 101, MTU 1024\n", side.out)
+            # Both sides are here: they take the same one.
+            side = self.client_alone("127.0.0.1", "infiniband:rxe0/ib0,rxe1/ib1")
+            self.assertIn("device rxe0, port 1, LID 100, MTU 1024\n", side.out)
+            self.assertIn("the first usable one is taken", side.out)
+            # Two RoCE ports: as ever.
+            side = self.client_alone("10.0.8.1", "")
+            self.assertIn("device rxe0, port 1, GID index 1 ", side.out)
+
+    def test_iwarp_beside_roce_is_named_and_roce_is_taken(self):
+        side = self.client_alone("127.0.0.1", "iwarp:rxe0")
+        self.assertIn("warning: rxe0 passed over: for iWARP take 11_rdma_cm\n", side.err)
+        self.assertIn("device rxe1, ", side.out)
 
     def test_a_device_that_is_down_is_passed_over(self):
         with changed("ip link set dummy0 down", "ip link set dummy0 up"):
