@@ -86,8 +86,37 @@ class Expected:
         return None
 
 
+def odd(run, request, right, total, places):
+    """Of a request behind so many bytes of the message: what of it, what it is, what it must be; else where it lies."""
+    offset, rkey = total, run.number("server", "rkey")
+    if request.opcode != OPCODES[run.lab][0]:
+        return ("opcode", request.opcode, OPCODES[run.lab][1]), 0
+    if run.lab != "07":
+        offset = request.remote - run.number("server", "addr")
+        if request.rkey != rkey:
+            return ("wr.rdma.rkey", hex(request.rkey), hex(rkey)), 0
+    if offset != total and (offset in places or right.wrong(request.sges, offset)):
+        wanted = request.remote - offset + total
+        found = f"{request.remote:#x} (addr {offset:+})", f"{wanted:#x} (addr {total:+})"
+        return ("wr.rdma.remote_addr", *found), 0
+    return (), offset
+
+
+def in_all(run, role, what, right, number, total):
+    """Of all requests: their number, and the bytes that they name."""
+    messages = asked(run, "iters")
+    if total != right.bytes * messages:
+        return say("total", role=role, what=what, found=total, right=right.bytes * messages)
+    fewest = right.number if right.method == "each" else 1
+    most = -(-right.number // 16) if right.method == "sgl" else fewest
+    if not fewest <= number / messages <= most:
+        wanted = fewest if most == fewest else f"<= {most}"
+        return say("count of", role=role, method=right.method, found=number, right=wanted)
+    return None
+
+
 def listed(which="send"):
-    """The elements of all that is posted, the remote address and the number of requests."""
+    """All that is posted: its kind, its elements, its remote address, and how many there are."""
 
     def demand(run, role):
         posted, every = run.requests(which)
@@ -95,58 +124,18 @@ def listed(which="send"):
         if right.number > 1000:  # the first ones can no longer be seen
             return None
         for number, each in enumerate(posted):
-            name = {"role": role, "number": number, "what": what}
-            wrong, offset = right.wrong(each.sges, total), total
-            if which == "send" and each.opcode != OPCODES[run.lab][0]:
+            where = {"role": role, "number": number, "what": what}
+            wrong, offset = odd(run, each, right, total, places) if which == "send" else ((), total)
+            if wrong:
+                return say("posted", name=wrong[0], found=wrong[1], right=wrong[2], **where)
+            wrong = right.wrong(each.sges, offset)
+            if wrong:
                 return say(
-                    "posted", name="opcode", found=each.opcode, right=OPCODES[run.lab][1], **name
-                )
-            if which == "send" and run.lab != "07":
-                offset = each.remote - run.number("server", "addr")
-                if each.rkey != run.number("server", "rkey"):
-                    return say(
-                        "posted",
-                        name="wr.rdma.rkey",
-                        found=hex(each.rkey),
-                        right=hex(run.number("server", "rkey")),
-                        **name,
-                    )
-            if offset != total and (offset in places or right.wrong(each.sges, offset)):
-                return say(
-                    "posted",
-                    name="wr.rdma.remote_addr",
-                    found=f"{each.remote:#x} (addr {offset:+})",
-                    right=f"{each.remote - offset + total:#x} (addr {total:+})",
-                    **name,
-                )
-            if offset == total and wrong:
-                return say(
-                    "sge",
-                    sge=wrong[0],
-                    name=wrong[1],
-                    found=wrong[2],
-                    right=wrong[3],
-                    role=role,
-                    number=number,
-                    what=what,
+                    "sge", sge=wrong[0], name=wrong[1], found=wrong[2], right=wrong[3], **where
                 )
             places.add(offset)
             total += sum(length for _, length, _ in each.sges)
-        if every and posted and total != right.bytes * asked(run, "iters"):
-            return say(
-                "total", role=role, what=what, found=total, right=right.bytes * asked(run, "iters")
-            )
-        fewest = right.number if right.method == "each" else 1
-        most = -(-right.number // 16) if right.method == "sgl" else fewest
-        if every and not fewest <= len(posted) / asked(run, "iters") <= most:
-            return say(
-                "count of",
-                role=role,
-                method=right.method,
-                found=len(posted),
-                right=fewest if most == fewest else f"<= {most}",
-            )
-        return None
+        return in_all(run, role, what, right, len(posted), total) if every and posted else None
 
     return demand
 
