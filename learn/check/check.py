@@ -75,7 +75,7 @@ def save(state):
 
 
 def sources(directory):
-    return sorted(path for path in glob.glob(f"{directory}/**/*", recursive=True)
+    return sorted(path for path in glob.glob(f"{glob.escape(directory)}/**/*", recursive=True)
                   if path.endswith((".c", ".h", "Makefile")))
 
 
