@@ -11,15 +11,22 @@ MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
 ROUNDS := $(if $(REAL),11,3)
 
-##@ Run
+# Without V=1, and without make's -s, a line for each sample instead of the commands.
+BRIEF := $(if $(or $(V),$(findstring s,$(firstword -$(filter-out --%,$(MAKEFLAGS))))),,@)
+ZH := $(filter zh% ZH%,$(firstword $(LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
+words = $(strip $(if $(ZH),$2,$1))
 
-all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
+##@ Run 运行
+
+all: $(SAMPLES) ## build every sample (V=1 shows the commands; one alone: cd 03_read && make)
+	$(if $(BRIEF),@echo "$(call words,All samples are built. Next: make demo runs each of them; labs.md begins with lab 01,\
+		示例都已编译。下一步：make demo 运行全部示例；实验从 labs.zh.md 的 01 开始)",@:)
 
 $(SAMPLES): .objects
-	@$(MAKE) --no-print-directory -C $@
+	@$(MAKE) --no-print-directory -C $@ BRIEF=$(BRIEF)
 
 .objects: # of common/ and blocks/, before several samples want them at a time
-	@$(MAKE) --no-print-directory -C 05_gather_write objects
+	@$(MAKE) --no-print-directory -C 05_gather_write BRIEF=$(BRIEF) objects
 
 deps: ## install what building and running take, if anything is missing
 	@testenv/deps.sh build
@@ -91,7 +98,7 @@ show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR
 	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
 
 cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
-	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(ZH),labs.zh.md,labs.md) | \
 		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in

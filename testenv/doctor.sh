@@ -55,9 +55,9 @@ row rdma_rxe "$module"
 # --- devices, ports, GIDs
 # The samples take the GID of the TCP connection's own address, else the first of the
 # best kind (best_gid in common/device.c); here there is no connection.
-gids() { # PORT'S DIRECTORY; leaves the best index in $best
+gids() { # PORT'S DIRECTORY; leaves the best index in $best, and in $away whether its address is not here
 	local n gid type kind shown hex rank rows=() best_rank=0
-	best=''
+	best='' away=''
 	# The table has many places, most of them empty: all zero.
 	while read -r n gid; do
 		get type "$1/gid_attrs/types/$n"
@@ -71,11 +71,14 @@ gids() { # PORT'S DIRECTORY; leaves the best index in $best
 			rank=1 kind=IPv6
 		fi
 		[[ $type = 'RoCE v2' ]] && ((n < 256)) || rank=0
-		((rank <= best_rank)) || { best_rank=$rank best=$n; }
+		if ((rank > best_rank)); then
+			best_rank=$rank best=$n away=''
+			grep -qs -e "|-- ${shown#::ffff:}\$" -e "^$hex " /proc/net/fib_trie /proc/net/if_inet6 || away=yes
+		fi
 		rows+=("$n $shown ($type, $kind)")
 	done < <(grep -HvE '^[0:]*$' "$1"/gids/* 2>/dev/null | sed 's,.*/gids/,,; s,:, ,' | sort -n)
 	for n in "${rows[@]}"; do
-		[ "${n%% *}" != "$best" ] || n+='  <- the samples take this one'
+		[ "${n%% *}" != "$best" ] || [ -n "$away" ] || n+='  <- the samples take this one'
 		row "  GID ${n%% *}" "${n#* }"
 	done
 }
@@ -112,7 +115,10 @@ for device in "${devices[@]}"; do
 		gids "$port"
 		[ -n "$best" ] ||
 			problem "$name has no RoCE v2 GID but link-local ones: ${netdev:-its interface} has no IP address" \
-				"ip addr add 10.0.0.1/24 dev ${netdev:-IF}, as root"
+				"ip addr add 10.0.0.1/24 dev ${netdev:-IF}, as root (an address of a network that is in use nowhere else here)"
+		[ -z "$away" ] ||
+			problem "the addresses of $name's GIDs are not in this network namespace: no program here can use them" \
+				"leave the namespace (unshare, ip netns exec), start a container with --network=host, or move device and interface here: rdma dev set $name netns NAME, after rdma system set netns exclusive"
 	done
 done
 if [ ${#devices[@]} = 0 ]; then
