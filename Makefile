@@ -12,21 +12,21 @@ CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
 ROUNDS := $(if $(REAL),11,3)
 
 # Without V=1, and without make's -s, a line for each sample instead of the commands.
-BRIEF := $(if $(or $(V),$(findstring s,$(firstword -$(filter-out --%,$(MAKEFLAGS))))),,@)
+BRIEF := $(if $(or $(V),$(findstring s,$(firstword -$(filter-out --%,$(MAKEFLAGS))))),,-s BRIEF=yes)
 ZH := $(filter zh% ZH%,$(firstword $(LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
-words = $(strip $(if $(ZH),$2,$1))
+said = $(strip $(if $(ZH),$2,$1))
 
 ##@ Run 运行
 
 all: $(SAMPLES) ## build every sample (V=1 shows the commands; one alone: cd 03_read && make)
-	$(if $(BRIEF),@echo "$(call words,All samples are built. Next: make demo runs each of them; labs.md begins with lab 01,\
+	$(if $(BRIEF),@echo "$(call said,All samples are built. Next: make demo runs each of them; labs.md begins with lab 01,\
 		示例都已编译。下一步：make demo 运行全部示例；实验从 labs.zh.md 的 01 开始)",@:)
 
 $(SAMPLES): .objects
-	@$(MAKE) --no-print-directory -C $@ BRIEF=$(BRIEF)
+	@$(MAKE) --no-print-directory $(BRIEF) -C $@
 
 .objects: # of common/ and blocks/, before several samples want them at a time
-	@$(MAKE) --no-print-directory -C 05_gather_write BRIEF=$(BRIEF) objects
+	@$(MAKE) --no-print-directory $(BRIEF) -C 05_gather_write objects
 
 deps: ## install what building and running take, if anything is missing
 	@testenv/deps.sh build

@@ -28,12 +28,12 @@ vpath %.c $(DIRS)
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile
 	@test -w $(@D) || $(READONLY)
 	$(if $(BRIEF),@echo "  $(SAMPLE)")
-	$(BRIEF)$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) $(LIBS) -libverbs
+	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) $(LIBS) -libverbs
 
 # By another name first: another make may be doing the same.
 $(OBJECTS)/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D) 2>/dev/null; test -w $(@D) || $(READONLY)
-	$(BRIEF)$(COMPILE) -c -o $@.$$$$ $< && mv $@.$$$$ $@
+	$(COMPILE) -c -o $@.$$$$ $< && mv $@.$$$$ $@
 
 objects: $(PARTS)
 

@@ -503,10 +503,12 @@ rxe_dummy() { # sets netdev to a new interface, in a network that no route leads
 rxe_add() { # NETDEV
 	local dev=/sys/class/net/$1 lower rxe why
 	[ -e "$dev" ] || die 1 "no network interface $1 here: ip link lists them"
-	for lower in "$dev"/lower_*; do
-		! grep -qsx DEVTYPE=vlan "$dev/uevent" ||
-			die 1 "$1 is a VLAN: take its parent (${lower##*/lower_}); the VLAN's addresses appear among that device's GIDs"
+	lower=$1
+	while grep -qsx DEVTYPE=vlan "/sys/class/net/$lower/uevent"; do
+		for lower in "/sys/class/net/$lower"/lower_*; do lower=${lower##*/lower_}; done
 	done
+	[ "$lower" = "$1" ] ||
+		die 1 "$1 is a VLAN: take its parent ($lower); the VLAN's addresses appear among that device's GIDs"
 	for rxe in /sys/class/infiniband/*; do
 		[ "$(cat "$rxe/parent" 2>/dev/null)" != "$1" ] || die 1 "$1 has a Soft-RoCE device already, ${rxe##*/}: use that one"
 	done
