@@ -22,7 +22,7 @@ PARTS    = $(patsubst %.c,$(OBJECTS)/%.o,$(notdir $(wildcard $(DIRS:=/*.c))))
 HEADERS  = $(wildcard $(DIRS:=/*.h)) ../common/sample.mk
 COMPILE  = $(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%)
 READONLY = { test ! -e /run/testenv || echo "read-only here: build outside the VM" >&2; \
-	   test -e /run/testenv || echo "you cannot write to $(CURDIR)/$(@D): copy the project to where you can" >&2; exit 1; }
+	   test -e /run/testenv || echo "you cannot write to $$PWD/$(@D): copy the project to where you can" >&2; exit 1; }
 vpath %.c $(DIRS)
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile

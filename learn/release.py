@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import starter
+from words import writing
 
 
 def build(root, lab, scratch):
@@ -72,4 +73,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    writing(main, sys.argv[1:])

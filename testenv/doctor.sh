@@ -10,6 +10,8 @@ cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 export PATH=$PATH:/usr/sbin:/sbin
 shopt -s nullglob
 problems=0 list=''
+lang=${LAB_LANG:-${LC_ALL:-${LC_MESSAGES:-${LANG:-}}}}
+[[ ${lang,,} != zh* ]] || exec > >(sed -Ef "$here/doctor.zh.sed")
 
 row() { printf '%-9s %s\n' "$1" "$2"; }
 problem() { # SENTENCE FIX
@@ -84,7 +86,7 @@ gids() { # PORT'S DIRECTORY; leaves the best index in $best, and in $away whethe
 }
 
 devices=(/sys/class/infiniband/*)
-active=0 state='' layer='' netdev='' netdev_mtu=''
+active=0 elsewhere='' state='' layer='' netdev='' netdev_mtu=''
 for device in "${devices[@]}"; do
 	name=${device##*/}
 	get type "$device/node_type"
@@ -105,7 +107,7 @@ for device in "${devices[@]}"; do
 		[ -n "$netdev" ] || get netdev "$port/gid_attrs/ndevs/0"
 		get netdev_mtu "/sys/class/net/$netdev/mtu"
 		mtu=$(ibv_devinfo -d "$name" -i "${port##*/}" 2>/dev/null | sed -n 's/.*active_mtu:[^0-9]*\([0-9]*\).*/\1/p')
-		row device "$name port ${port##*/}: ${state#*: }, $layer, path MTU ${mtu:-unknown}${netdev:+, on $netdev (MTU $netdev_mtu)}"
+		row device "$name port ${port##*/}: ${state#*: }, $layer, path MTU ${mtu:-unknown}${netdev:+, on $netdev}${netdev_mtu:+ (MTU $netdev_mtu)}"
 		if [[ $state != 4:* ]]; then
 			problem "port ${port##*/} of $name is not ACTIVE" "ip link set ${netdev:-IF} up, as root"
 			continue
@@ -116,12 +118,19 @@ for device in "${devices[@]}"; do
 		[ -n "$best" ] ||
 			problem "$name has no RoCE v2 GID but link-local ones: ${netdev:-its interface} has no IP address" \
 				"ip addr add 10.0.0.1/24 dev ${netdev:-IF}, as root (an address of a network that is in use nowhere else here)"
+		[ -z "$away" ] || elsewhere=yes
 		[ -z "$away" ] ||
 			problem "the addresses of $name's GIDs are not in this network namespace: no program here can use them" \
 				"leave the namespace (unshare, ip netns exec), start a container with --network=host, or move device and interface here: rdma dev set $name netns NAME, after rdma system set netns exclusive"
 	done
 done
-if [ ${#devices[@]} = 0 ]; then
+nodes=(/dev/infiniband/uverbs*)
+if [ ${#devices[@]} = 0 ] && [ ${#nodes[@]} != 0 ]; then
+	row device none
+	elsewhere=yes
+	problem "${nodes[0]} is here, but no device in this network namespace" \
+		"leave the namespace, or as root outside: rdma dev set NAME netns NAMESPACE, and its interface, too"
+elif [ ${#devices[@]} = 0 ]; then
 	row device none
 	case $module in
 	'not in this kernel') fix="'make shell' opens a small VM that has one (cloud kernels, WSL2 and containers have no rdma_rxe; README, Soft-RoCE on your own machine)" ;;
@@ -131,11 +140,11 @@ if [ ${#devices[@]} = 0 ]; then
 fi
 
 # --- may this user use them
-nodes=(/dev/infiniband/uverbs*)
 for node in "${nodes[@]}"; do
 	opened='can be opened'
 	can_open "$node" || {
 		opened='can NOT be opened'
+		[ -z "$elsewhere" ] || continue # the reason was named
 		problem "you can't open $node" "check its permissions (chmod a+rw $node as root, or a udev rule); in a container, start it with --device=$node"
 	}
 	row node "$node $(stat -c %A "$node"), $opened"
@@ -146,7 +155,7 @@ fi
 if [ ${#devices[@]} != 0 ] && ! can_open /dev/infiniband/rdma_cm; then
 	row node "/dev/infiniband/rdma_cm can't be opened: 11 needs it (as root: modprobe rdma_ucm; in a container: --device)"
 fi
-if [ ${#devices[@]} != 0 ] && have ibv_devices; then
+if [ ${#devices[@]} != 0 ] && [ -z "$elsewhere" ] && have ibv_devices; then
 	seen=$(ibv_devices 2>/dev/null)
 	for device in "${devices[@]}"; do
 		grep -qw "${device##*/}" <<<"$seen" ||
@@ -202,3 +211,4 @@ done
 
 printf '%s' "$list"
 row problems "$problems"
+exec >&- && wait # for sed
