@@ -182,7 +182,7 @@ part_sources() { # builds, and what can be seen without running anything
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "lengths of functions, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
-	family zh python3 tests/test_zh.py Chinese Readme Words Glossary
+	family zh python3 tests/test_zh.py Chinese Readme Words Glossary Tools
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
