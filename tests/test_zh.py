@@ -297,7 +297,7 @@ class Tools(unittest.TestCase):
     def test_tools_speak_chinese_and_else_english(self):
         for command in (["make", "-s", "help"], ["testenv/doctor.sh"], ["python3", "-c",
                         "import sys; sys.path.append('learn'); from words import say; "
-                        "print(say('starter made', path='x'), say('show written', path='y'))"]):
+                        "print(say('starter made', path='x'), say('show made', page='y', printed='z'))"]):
             said = {language: subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True,
                                              env={**os.environ, "LAB_LANG": language}).stdout
                     for language in ("en", "zh", "de")}
