@@ -14,7 +14,9 @@ enum method method_for(enum method method, const struct layout *l, unsigned mtu)
 static const char *add_point(struct plan *plan, uint64_t block_size, uint64_t bytes) {
     const uint64_t block_num = bytes / block_size ? bytes / block_size : 1;
     if (plan->count == MAX_POINTS) return "more than 40 points";
-    return layout_set(&plan->point[plan->count++], block_size, block_num, 2 * block_size);
+    struct layout *next = &plan->point[plan->count];
+    plan->count++;
+    return layout_set(next, block_size, block_num, 2 * block_size);
 }
 
 const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t block_size) {
@@ -93,7 +95,6 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
         {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
         {0},
     };
-    struct layout l;
     *w = (struct block_work){.block_size = 4096, .block_num = 64};
     opt->seed = 1;
     opt->work = w;
@@ -110,8 +111,11 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
     if (w->depth == 0) w->depth = 16;
     if (!w->method_name) w->method_name = "sgl";
     if (w->student) {
+        struct layout l;
         layout_of_student(w->student, &l, &opt->seed);
-        w->block_size = l.block_size, w->block_num = l.block_num, w->stride = l.stride;
+        w->block_size = l.block_size;
+        w->block_num = l.block_num;
+        w->stride = l.stride;
     }
     if (w->stride == 0) w->stride = 2 * w->block_size;
     if (!w->sizes) w->sizes = DEFAULT_SIZES;

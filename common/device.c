@@ -17,6 +17,7 @@ struct search {
     const struct options *opt;
     union ibv_gid local; /* this side's address of the connection */
     uint64_t guid;       /* of the InfiniBand port with this address; 0: none */
+    bool quiet;          /* no warnings: they come when the device is opened */
     struct ibv_device *device;
     struct port port;
     enum rank rank;
@@ -95,8 +96,9 @@ static enum rank choose_gid(struct port *port, bool ethernet, const struct searc
         if (gids[i].port_num != port->num) continue;
         const enum rank rank = rank_gid(&gids[i], search);
         const bool fits = gids[i].gid_index <= UINT8_MAX; /* grh.sgid_index has 8 bits */
-        expect(fits || rank < MATCH, "warning: %s: GID index %u is above 255, and cannot be used",
-               port->device, gids[i].gid_index);
+        expect(fits || rank < MATCH || search->quiet,
+               "warning: %s: GID index %u is above 255, and cannot be used", port->device,
+               gids[i].gid_index);
         if (gids[i].gid_type == IBV_GID_TYPE_ROCE_V2)
             lack = "no GIDs but link-local ones";
         else if (strcmp(lack, "no GIDs") == 0)
@@ -105,7 +107,8 @@ static enum rank choose_gid(struct port *port, bool ethernet, const struct searc
         best = rank;
         port->gid_index = (uint8_t)gids[i].gid_index;
     }
-    expect(best > USELESS, "warning: %s, port %u, has %s", port->device, port->num, lack);
+    expect(best > USELESS || search->quiet, "warning: %s, port %u, has %s", port->device, port->num,
+           lack);
     return best;
 }
 
@@ -117,7 +120,8 @@ static void look_at_port(struct ibv_context *ctx, unsigned num, struct search *s
     ssize_t count = -ibv_query_port(ctx, (uint8_t)num, &attr);
     if (count == 0 && attr.state != IBV_PORT_ACTIVE) return;
     if (count == 0) count = ibv_query_gid_table(ctx, gids, 2000, 0);
-    if (!expect(count >= 0, "warning: %s passed over: %s", name, strerror((int)-count))) return;
+    expect(count >= 0 || search->quiet, "warning: %s passed over: %s", name, strerror((int)-count));
+    if (count < 0) return;
 
     const bool ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     struct port port = {
@@ -146,7 +150,8 @@ static void look_at_device(struct ibv_device *device, struct search *search) {
     struct ibv_device_attr attr = {0};
     struct ibv_context *ctx = ibv_open_device(device);
     const int err = ctx ? ibv_query_device(ctx, &attr) : errno;
-    expect(!err, "warning: %s passed over: %s", ibv_get_device_name(device), strerror(err));
+    expect(!err || search->quiet, "warning: %s passed over: %s", ibv_get_device_name(device),
+           strerror(err));
     for (unsigned num = 1; num <= attr.phys_port_cnt; num++)
         if (!opt->ib_port || opt->ib_port == num) look_at_port(ctx, num, search);
     if (ctx) check(ibv_close_device(ctx), "ibv_close_device");
@@ -160,19 +165,40 @@ static void search_devices(struct ibv_device **list, struct search *search) {
         if (list[i]->transport_type == IBV_TRANSPORT_IB) /* RoCE counts as IB, too */
             look_at_device(list[i], search);
         else if (list[i]->transport_type == IBV_TRANSPORT_IWARP)
-            expect(false, "warning: %s passed over: for iWARP take 11_rdma_cm", name);
+            expect(search->quiet, "warning: %s passed over: for iWARP take 11_rdma_cm", name);
         else
-            expect(false, "warning: %s passed over: it is neither InfiniBand nor RoCE", name);
+            expect(search->quiet, "warning: %s passed over: it is neither InfiniBand nor RoCE",
+                   name);
     }
 }
 
-struct ibv_context *open_device(const struct options *opt, int sock, struct port *port) {
+/* What to look for: what belongs to the local address of a socket. */
+static struct search search_for(const struct options *opt, int sock) {
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof(addr);
-    char text[INET6_ADDRSTRLEN];
     if (getsockname(sock, (struct sockaddr *)&addr, &len) != 0) die(errno, "getsockname");
     struct search search = {.opt = opt, .local = as_gid((struct sockaddr *)&addr)};
     search.guid = guid_of_address(&search.local);
+    return search;
+}
+
+bool has_gid(const union ibv_gid *gid) {
+    return gid->global.subnet_prefix || gid->global.interface_id;
+}
+
+bool gid_fits(const struct options *opt, int sock, const union ibv_gid *peer) {
+    struct search search = search_for(opt, sock);
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    search.quiet = true;
+    search_devices(list, &search);
+    if (list) ibv_free_device_list(list);
+    const bool global = search.port.global || opt->gid_idx != GID_CHOOSE;
+    return !search.device || global == has_gid(peer);
+}
+
+struct ibv_context *open_device(const struct options *opt, int sock, struct port *port) {
+    char text[INET6_ADDRSTRLEN];
+    struct search search = search_for(opt, sock);
     struct ibv_device **list = ibv_get_device_list(NULL);
     search_devices(list, &search);
     if (!search.device)

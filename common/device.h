@@ -29,3 +29,8 @@ struct port {
  * is one that only rdma_cm can connect (iWARP), and a GID with an index above 255, which an address
  * vector cannot hold. Exits if no port is left. Close with ibv_close_device. */
 struct ibv_context *open_device(const struct options *opt, int sock, struct port *port);
+
+/* Whether a peer with this GID (zero: it has a LID alone) fits the port that open_device() would
+ * choose. Also true if there is no such port: open_device() then says why. */
+bool gid_fits(const struct options *opt, int sock, const union ibv_gid *peer);
+bool has_gid(const union ibv_gid *gid); /* is it another one than :: */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _GNU_SOURCE
 #include "rendezvous.h"
+#include "device.h"
 #include "report.h"
 
 #include <arpa/inet.h>
@@ -14,6 +15,7 @@
 
 #define VERSION "hello-verbs/2"
 #define REFUSAL VERSION " error="
+#define ONE_GID "only one side has a GID: InfiniBand and RoCE? -g on one side only?"
 #define WORK    "size=%ju,iters=%ju,seed=%ju,timeout=%ju"
 enum { CONNECT_PATIENCE = 5, LINE_PATIENCE = 2, SERVER_PATIENCE = 600 }; /* seconds */
 
@@ -97,9 +99,14 @@ static const char *read_line(int fd, double deadline, char line[LINE_SIZE]) {
     return "the peer sent a line of more than 1024 bytes";
 }
 
-static void send_line(struct rendezvous *rv, const char *line) {
+/* Returns false if the peer has closed the connection. */
+static bool send_line(struct rendezvous *rv, const char *line) {
     if (rv->opt->verbose) printf("-> %s\n", line);
-    if (dprintf(rv->fd, "%s\n", line) < 0) /* so little always fits into the socket's buffer */
+    return dprintf(rv->fd, "%s\n", line) > 0; /* so little always fits into the socket's buffer */
+}
+
+static void must_send_line(struct rendezvous *rv, const char *line) {
+    if (!send_line(rv, line))
         die(errno, "the peer closed the connection before this side's '%.20s'", line);
 }
 
@@ -166,6 +173,10 @@ static void refuse(int fd, const char *reason, double deadline) {
     close(fd);
 }
 
+void rendezvous_refuse(struct rendezvous *rv, const char *reason) {
+    refuse(rv->fd, reason, now() + 1);
+}
+
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer) {
     const unsigned patience = opt->timeout ? (unsigned)opt->timeout : SERVER_PATIENCE;
     const double deadline = now() + patience;
@@ -188,6 +199,7 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
         const double until = now() + LINE_PATIENCE;
         wrong = read_line(rv->fd, until, rv->line);
         if (!wrong) wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
+        if (!wrong && !gid_fits(opt, rv->fd, &peer->gid)) wrong = ONE_GID;
         if (!wrong) wrong = parse_work(opt, rv->work);
         if (wrong) refuse(rv->fd, wrong, until);
     }
@@ -212,30 +224,28 @@ void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
     if (opt->host) {
         close(rv->fd); /* the UDP socket: only now is there a line to send */
         rv->fd = open_patiently(opt);
-        send_line(rv, line);
+        must_send_line(rv, line);
         if (strncmp(receive_line(rv, "line"), REFUSAL, strlen(REFUSAL)) == 0)
             die(0, "the server refused: %s", rv->line + strlen(REFUSAL));
         wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
         if (!wrong && strcmp(rv->work, work) != 0) wrong = "work= is not this side's";
     }
-    if (!wrong && !mine->gid.global.interface_id != !peer->gid.global.interface_id)
-        wrong = "only one side has a GID";
-    if (wrong && !opt->host) refuse(rv->fd, wrong, now() + 1);
+    if (!wrong && has_gid(&mine->gid) != has_gid(&peer->gid)) wrong = ONE_GID;
     if (wrong) die(0, "the peer sent a wrong line: %s", wrong);
-    if (!opt->host) send_line(rv, line);
+    if (!opt->host) send_line(rv, line); /* a client that has gone is missed at the first barrier */
     if (mine->mtu < peer->mtu) peer->mtu = mine->mtu;
 }
 
 void rendezvous_sync(struct rendezvous *rv, const char *step) {
     char mine[64];
     snprintf(mine, sizeof(mine), "sync %s", step);
-    send_line(rv, mine);
+    must_send_line(rv, mine);
     if (strncmp(receive_line(rv, mine), mine, strcspn(mine, "=") + 1) != 0)
         die(0, "the peer sent '%s' instead of '%s'", rv->line, mine);
 }
 
 bool rendezvous_verdict(struct rendezvous *rv, bool pass) {
-    send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
+    must_send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
     const bool theirs = strcmp(receive_line(rv, "verdict"), "verdict PASS") == 0;
     close(rv->fd);
     return expect(theirs, "the peer sent '%s': see its output", rv->line) && pass;

@@ -44,9 +44,13 @@ struct rendezvous {
  * first address, if there are several). open_device() needs this address. */
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
 
+/* For a server that has other clients: sends the reason to this one and closes the connection. So
+ * it must come before rendezvous_swap(). The next client may take its place. */
+void rendezvous_refuse(struct rendezvous *rv, const char *reason);
+
 /* Sends *mine. A client first connects (it tries for 5 s while nobody listens there). Afterwards it
- * receives *peer. Then peer->mtu is the smaller of both sides' MTUs. Exits if the server refuses,
- * or sends a wrong line. */
+ * receives *peer, and exits if the server refuses, or sends a wrong line. Then peer->mtu is the
+ * smaller of both sides' MTUs. */
 void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
 
 /* A barrier. Exits if the peer closes, sends another line, or sends nothing for opt->timeout s. */

@@ -18,6 +18,9 @@ import tempfile
 
 import starter
 
+sys.path.append(os.path.join(starter.HERE, "check"))
+import pieces  # noqa: E402 pylint: disable=wrong-import-position
+
 
 def build(root, lab, scratch):
     """The sample's program, for make check."""
@@ -27,6 +30,8 @@ def build(root, lab, scratch):
     place = f"{root}/learn/reference/{os.uname().machine}"
     os.makedirs(place, exist_ok=True)
     shutil.copy(f"{scratch}/{program}", f"{place}/{lab}")
+    if lab in ("05", "06", "07"):  # what a half-written program lacks
+        pieces.sample_object(lab, f"{place}/{lab}.o")
 
 
 def keep_places(path, labs):

@@ -20,7 +20,7 @@ fast=max,-erms,-fsrm # QEMU's processor where no figures are looked at: it is em
 samples=([0-9][0-9]_*)
 out=$PWD/build
 rm -rf "$out"
-mkdir -p "$out"/{gcc,clang,asan,unit}
+mkdir -p "$out"/{gcc,clang,lto,asan,unit}
 log=$out/test.log
 
 # One check: its name, and a command that has to succeed without a word on stderr.
@@ -123,8 +123,8 @@ pairs() {
 	[ "$TESTENV" = native ] || within=(setarch -R) # see FIXED in samples.py
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
-		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
-		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
+		HV_RIGHTS=$out/rights HV_ALL=$out/all HV_PROVOKE=$out/provoke TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
+		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL HV_PROVOKE ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
@@ -173,10 +173,11 @@ part_sources() { # builds, and what can be seen without running anything
 	for sample in "${samples[@]}"; do
 		step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
 	done
-	for sample in 0[1-4]_* 08_* 12_*; do
+	for sample in 0[1-4]_*; do
 		step "$sample reads in order" reads_in_order "$sample"
 	done
 	step "clang -Werror" build clang clang "-O2 -g"
+	step "gcc -O3 -flto -Werror" build lto gcc "-O3 -flto -Wextra" # sees across files
 	step "a change rebuilds what it must" change_rebuilds
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "lengths of functions, and what includes what" tests/shape.py
@@ -209,7 +210,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 }
 part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
-	several more test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
+	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
@@ -346,6 +347,7 @@ fi
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
 	step "cm_peer" gcc -Wall -Wextra -Werror -o "$out/cm_peer" tests/peer/cm_peer.c -lrdmacm -libverbs
+	step "provoke" gcc -O1 -Wall -Wextra -Werror -Icommon -o "$out/provoke" tests/provoke.c common/*.c -libverbs
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	wait
 	mkdir -p results/wire
