@@ -171,3 +171,11 @@ bool memory_right(const struct memory *m, const struct layout *l) {
 uint64_t memory_digest(const struct memory *m, const struct layout *l) {
     return in_blocks(m) ? layout_digest(l, m->blocks) : fnv1a(FNV_BASIS, m->contig, l->bytes);
 }
+
+bool ask_for_less(uint32_t *max_sge, uint32_t *queue) {
+    if (errno != EINVAL && errno != ENOMEM && errno != 0) return false;
+    uint32_t *most = *max_sge > 1 ? max_sge : queue;
+    if (*most == 1) return false;
+    *most /= 2;
+    return true;
+}

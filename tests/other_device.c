@@ -15,6 +15,8 @@
  *   sges:A:B:C    it names max_sge A and max_sge_rd B, and refuses a queue pair with more
  *                 than C SGEs in a work request, with ENOMEM if there is an ":m" behind,
  *                 else EINVAL; with an ":r" its max_qp_init_rd_atom is 4
+ *   wrs:A:B       it names max_qp_wr A, and refuses a queue pair with more than B work requests
+ *                 in a queue; with a ":0" behind errno stays as it is
  * No such devices can be had as Soft-RoCE.
  */
 #define _GNU_SOURCE
@@ -110,6 +112,7 @@ static void disguise(struct ibv_device_attr *attr) {
     int max_sge, max_sge_rd;
     unsigned most;
     if (strcmp(wanted(), "no-atomics") == 0) attr->atomic_cap = IBV_ATOMIC_NONE;
+    sscanf(wanted(), "wrs:%d", &attr->max_qp_wr);
     if (sges(&max_sge, &max_sge_rd, &most)) {
         attr->max_sge = max_sge;
         attr->max_sge_rd = max_sge_rd;
@@ -142,8 +145,12 @@ static bool refuses(const struct ibv_qp_cap *cap) {
     unsigned most;
     const bool too_many = sges(&max_sge, &max_sge_rd, &most) &&
                           (cap->max_send_sge > most || cap->max_recv_sge > most);
-    if (too_many) errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
-    return too_many;
+    unsigned named, wrs;
+    const bool too_long = sscanf(wanted(), "wrs:%u:%u", &named, &wrs) == 2 &&
+                          (cap->max_send_wr > wrs || cap->max_recv_wr > wrs);
+    if ((too_many || too_long) && !strstr(wanted(), ":0"))
+        errno = strstr(wanted(), ":m") ? ENOMEM : EINVAL;
+    return too_many || too_long;
 }
 
 static struct ibv_qp *(*real_create_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);

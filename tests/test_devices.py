@@ -325,12 +325,12 @@ class OtherLimits(PairTest):
     """Lists and queue pairs where the device names or gives less than Soft-RoCE does."""
     LAYOUT = ("--block-size", "100", "--block-num", "100", "--stride", "150")
 
-    def requests(self, sample, client="", server=""):
-        """How many work requests the client took for 100 blocks."""
+    def requests(self, sample, client="", server="", layout=()):
+        """How many work requests the client took for 100 blocks, or those of layout."""
         port = str(next(ports))
         there = start(sample, "-p", port, env=other(server) if server else None)
         wait_for_listener(port, there)
-        here = run(sample, "-p", port, *self.LAYOUT, "127.0.0.1",
+        here = run(sample, "-p", port, *(layout or self.LAYOUT), "127.0.0.1",
                    env=other(client) if client else None)
         self.both_pass(sample, end(there), here)
         return int(re.search(r": (\d+) work requests", here.out)[1])
@@ -348,6 +348,15 @@ class OtherLimits(PairTest):
                 with self.subTest(sample=sample, why=why):
                     self.assertEqual(self.requests(sample, "sges:32:32:20" + why), 7)  # 16
                     self.assertEqual(self.requests(sample, "sges:30:30:1" + why), 100)
+
+    def test_shorter_queues(self):
+        """Named by the device; or only found out by asking; and by one that does not set errno."""
+        for sample in WITH_BLOCKS:
+            for device in ("wrs:64:64", "wrs:2048:100", "wrs:2048:100:0"):
+                for sides in ((device, ""), ("", device), (device, device)):
+                    with self.subTest(sample=sample, device=device, sides=sides):
+                        requests = self.requests(sample, *sides, layout=("-B", "8", "--block-num", "4500"))
+                        self.assertIn(requests, (141, 4500))  # of 32 SGEs, or of 1
 
     def test_reads_take_the_smaller_limit(self):
         self.assertEqual(self.requests("06_scatter_read", "sges:32:13:32"), 8)

@@ -5,10 +5,11 @@ where the RDMA device is."""
 
 import os
 import re
+import socket
 import subprocess
 
 from pairs import PairTest, ports
-from samples import ROOT, end, main, run, start, wait_for_listener
+from samples import ROOT, SAMPLES, end, main, run, start, wait_for_listener
 
 PROVOKE = os.environ["HV_PROVOKE"]  # tests/provoke.c, built
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c
@@ -130,6 +131,23 @@ class Hints(PairTest):
         )
         for words in ELSEWHERE:
             self.assertEqual(len([row for row in missing if words in row]), 1, words)
+
+
+class OldErrors(PairTest):
+    """Of a driver that returns NULL and leaves errno alone, no other call's error is told."""
+
+    CALLS = ("ibv_alloc_pd", "ibv_create_cq", "ibv_reg_mr", "ibv_create_qp")
+
+    def test_no_old_error_is_told(self):
+        port = str(next(ports))
+        with socket.create_server(("127.0.0.1", int(port)), backlog=100):
+            for sample in set(SAMPLES) - {"09_ud", "10_srq"}:
+                for call in self.CALLS:
+                    env = {**os.environ, "LD_PRELOAD": FAIL_VERBS, "HV_FAIL": f"{call}:1:-1:on"}
+                    side = run(sample, "-p", port, "--timeout", "5", "127.0.0.1", env=env)
+                    with self.subTest(sample=sample, call=call):
+                        self.assertEqual(side.status, 1, side)
+                        self.assertRegex(side.err, rf"client: {call}[^:(]*(;.*)?\n  hint")
 
 
 class Fork(PairTest):
