@@ -110,11 +110,11 @@ static bool is_loopback(const struct addrinfo *address) {
 static bool resolved(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted,
                      const struct options *opt) {
     struct rdma_cm_event *event = next_event(channel, rdma_event_str(wanted), opt);
-    const bool right = event->event == wanted;
-    const int err = event->status ? abs(event->status) : EPROTO;
+    int err = 0;
+    if (event->event != wanted) err = event->status ? abs(event->status) : EPROTO;
     check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
-    errno = right ? 0 : err;
-    return right;
+    errno = err;
+    return err == 0;
 }
 
 /* The client's part of step 2. Finds the device for the server's address, and the route to it.

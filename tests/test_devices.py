@@ -66,6 +66,13 @@ class WrongOptions(DeviceTest):
         self.check_failed(run("03_read", "no.such.host.invalid"), "03_read", "client",
                           "cannot resolve 'no.such.host.invalid'", hint=False)
 
+    def test_a_link_local_address_without_its_interface(self):
+        for sample in SAMPLES:
+            self.check_failed(run(sample, "fe80::1"), sample, "client",
+                              "cannot reach fe80::1: Invalid argument .*\n  hint: .*append %IF")
+            self.check_failed(run(sample, "-p", str(next(ports)), "--bind", "fe80::1"), sample, "server",
+                              "cannot listen on TCP port .* Invalid argument .*\n  hint: .*append %IF")
+
     def test_refused_connection_says_to_start_the_server(self):
         began = time.monotonic()
         side = run("03_read", "-p", str(next(ports)), "127.0.0.1")
