@@ -268,6 +268,7 @@ class Unreliable(WireTest):
             if " 0 arrived" not in server.out:
                 break
         self.both_pass(sample, server, client)
+        self.said = server.out
         counts = [list(map(int, re.search(
             r"(\d+) messages sent, (\d+) arrived, (\d+) missed\n", side.out).groups()))
             for side in (server, client)]
@@ -295,6 +296,15 @@ class Unreliable(WireTest):
         self.assertEqual((sent, arrived + missed, wire[0]), (40, 40, 80))
         self.assertEqual(wire[0], wire[1] + wire[2])
         self.assertEqual(missed > 0, wire[1] > 0)
+
+    def test_messages_that_come_after_their_burst(self):
+        """They count as missed, though none is lost."""
+        self.spoil("delay 300ms reorder 85%")
+        (sent, arrived, missed), wire = self.run_08("--transport", "uc", "-n", "30", "-s", "1000")
+        self.assertEqual((sent, arrived + missed, wire[1]), (120, 120, 0))
+        self.assertGreater(missed, 0)
+        late = len(re.findall(r"(?m)^message \d+ came too late$", self.said))
+        self.assertTrue(0 < late <= missed, self.said)
 
     def test_rc_misses_none(self):
         self.spoil("loss 7%")
