@@ -227,7 +227,9 @@ static bool client_burst(struct side *s, struct rendezvous *rv, uint64_t first, 
     return verify_burst(s, first, came, true, digest);
 }
 
-/* One burst of the server. Returns whether all that came is right. */
+/* One burst of the server. Returns whether all that came is right. It verifies before it says what
+ * came. (On UC, a message of an earlier burst that comes just during this is taken for a wrong one:
+ * who uses memory again without acknowledgements can't rule that out.) */
 static bool server_burst(struct side *s, struct rendezvous *rv, uint64_t first, uint64_t *digest) {
     char step[32];
     prepare_burst(s, first);

@@ -259,13 +259,14 @@ class Unreliable(WireTest):
 
     def run_08(self, *args):
         """One pair over a bad wire: what both sides counted, and what the wire did. By bad luck (on rxe, where
-        later messages are lost with the first one) nothing arrives, and the sample says FAIL: another pair, then."""
+        later messages are lost with the first one) nothing arrives, and the sample says FAIL, or a late message comes
+        just while its slot is being verified: another pair, then."""
         for _ in range(3):
             before = self.counted()
             (sample, server, client), = self.start_all(
                 CONTROL, {"08_write_imm": (*args, "--timeout", "100")})
             server, client = end(server), end(client)
-            if " 0 arrived" not in server.out:
+            if " 0 arrived" not in server.out and "0x" not in server.err:
                 break
         self.both_pass(sample, server, client)
         self.said = server.out
