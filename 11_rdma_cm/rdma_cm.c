@@ -57,9 +57,10 @@ static struct rdma_cm_id *await(struct rdma_event_channel *channel, enum rdma_cm
     const struct rdma_conn_param *conn = &event->param.conn;
     const char *text = conn->private_data_len ? conn->private_data : "";
     struct rdma_cm_id *id = event->id;
+    if (event->event == RDMA_CM_EVENT_REJECTED && text[0])
+        die(0, "the server refused: %.*s", conn->private_data_len, text);
     if (event->event == RDMA_CM_EVENT_REJECTED) /* without a word: by the kernel there */
-        die(0, "%s %.*s", text[0] ? "the server refused:" : "cannot connect: no server there",
-            conn->private_data_len, text);
+        die(0, "cannot connect: no server");
     if (event->event != wanted)
         die(abs(event->status), "the peer: %s, not %s", rdma_event_str(event->event), name);
     if (theirs && conn->private_data && conn->private_data_len >= sizeof(*theirs))
@@ -149,23 +150,36 @@ static struct rdma_cm_id *find_server(struct rdma_event_channel *channel,
     return id;
 }
 
-/* The server's part of step 2. Binds to the first address that rdma_cm takes. */
-static void bind_listener(struct rdma_cm_id *listener, const struct options *opt) {
+/* The server's part of step 2. Binds the id to an address, and listens there. Returns NULL, or
+ * which call failed; then errno says why. */
+static const char *listen_at(struct rdma_cm_id *listener, struct sockaddr *address) {
+    int off = 0; /* whatever the system's default is: :: takes IPv4 as well */
+    if (address->sa_family == AF_INET6 &&
+        rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &off, sizeof(off)) != 0)
+        return "rdma_set_option";
+    if (rdma_bind_addr(listener, address) != 0) return "rdma_bind_addr";
+    if (rdma_listen(listener, 8) != 0) return "rdma_listen";
+    return NULL;
+}
+
+/* Returns an id that listens, at the first of the addresses where it can. */
+static struct rdma_cm_id *start_listening(struct rdma_event_channel *channel,
+                                          const struct options *opt) {
     struct addrinfo *list = addresses_for(opt);
-    int off = 0;
+    struct rdma_cm_id *listener = NULL;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
         /* To rdma_cm a loopback address is like ::, and rdma_listen would serve other hosts. */
         if (is_loopback(a))
             stop(EXIT_USAGE, 0, "--bind: for %s rdma_cm would listen on all interfaces: give one's",
                  address_text(a));
-        if (a->ai_family == AF_INET6 && /* whatever the system's default is: take IPv4 as well */
-            rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &off, sizeof(off)))
-            die(errno, "rdma_set_option for IPv4 and IPv6");
-        if (rdma_bind_addr(listener, a->ai_addr) == 0) break;
-        if (!a->ai_next)
-            die(errno, "rdma_bind_addr to %s, port %ju", address_text(a), opt->tcp_port);
+        check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
+        const char *failed = listen_at(listener, a->ai_addr);
+        if (!failed) break;
+        if (!a->ai_next) die(errno, "%s for %s, port %ju", failed, address_text(a), opt->tcp_port);
+        check(rdma_destroy_id(listener), "rdma_destroy_id");
     }
     freeaddrinfo(list);
+    return listener;
 }
 
 /* Why a client is refused, or NULL. */
@@ -178,10 +192,7 @@ static const char *wrong_with(const struct hello *theirs, const char *sample) {
 /* Waits for the first client that is not refused. Returns its id; *peer is what it says. */
 static struct rdma_cm_id *wait_for_client(struct rdma_event_channel *channel,
                                           const struct options *opt, struct hello *peer) {
-    struct rdma_cm_id *listener, *id;
-    check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
-    bind_listener(listener, opt);
-    check(rdma_listen(listener, 8), "rdma_listen");
+    struct rdma_cm_id *listener = start_listening(channel, opt), *id;
     printf("waiting for a client on rdma_cm port %ju\n", opt->tcp_port);
     for (;;) {
         *peer = (struct hello){.sample = ""};

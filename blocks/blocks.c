@@ -89,20 +89,27 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
         {'x', "method", "NAME", "sgl (default), copy, each or auto", .text = &w->method_name},
         {'n', "iters", "N", "messages (1); --bench: rounds (11)", NUMBER(opt->iters, 1, MAX_ITERS)},
         {'k', "bench", NULL, "measure all methods", NUMBER(w->bench, 1, 1)},
-        {'D', "depth", "N", "messages in flight for bandwidth", NUMBER(w->depth, 1, MAX_DEPTH)},
+        {'D', "depth", "N", "messages in flight for bandwidth (16)",
+         NUMBER(w->depth, 1, MAX_DEPTH)},
         {'z', "sizes", "LIST", "of messages (" DEFAULT_SIZES ")", .text = &w->sizes},
         {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
         {0},
     };
-    *w =
-        (struct block_work){.block_size = 4096, .block_num = 64, .depth = 16, .method_name = "sgl"};
+    *w = (struct block_work){.block_size = 4096, .block_num = 64};
     opt->seed = 1;
     opt->work = w;
     opt->format_work = format_work;
     opt->parse_work = parse_work;
     parse_options(opt, rows, argc, argv);
     if (!opt->host) return;
-    if (!w->bench && (w->sizes || w->csv)) stop(EXIT_USAGE, 0, "--sizes and --csv need --bench");
+    if (!w->bench && (w->sizes || w->csv || w->depth))
+        stop(EXIT_USAGE, 0, "--sizes, --depth and --csv need --bench");
+    if (w->bench && w->method_name)
+        stop(EXIT_USAGE, 0, "--bench measures all methods: leave --method out");
+    if (w->student && (w->block_size != 4096 || w->block_num != 64 || w->stride || opt->seed != 1))
+        stop(EXIT_USAGE, 0, "--student gives the layout and the seed: leave these options out");
+    if (w->depth == 0) w->depth = 16;
+    if (!w->method_name) w->method_name = "sgl";
     if (w->student) {
         struct layout l;
         layout_of_student(w->student, &l, &opt->seed);

@@ -41,6 +41,7 @@ static const struct {
     {"ibv_", EOPNOTSUPP, "this device, or its driver, cannot do that"},
     {"cannot", EADDRINUSE, "another server uses this port: choose another with -p on both sides"},
     {"cannot", EINVAL, "a link-local address needs its interface: append %IF, as in fe80::1%eth0"},
+    {"cannot listen", 0, "is --bind an address of this host ('ip addr')? -p not below 1024?"},
     {"rdma_bind_addr", EADDRINUSE, "another server uses this port: choose another with -p"},
     {"rdma_bind_addr", EADDRNOTAVAIL,
      "another server uses this port (-p), or no such address here"},

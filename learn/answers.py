@@ -15,7 +15,7 @@ import tempfile
 from functools import lru_cache
 
 import handout
-from words import TABLES, language, say, wrapped
+from words import TABLES, language, say, wrapped, writing
 
 FILE = "answers.txt"
 MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
@@ -178,4 +178,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(writing(main, sys.argv[1:]))

@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import starter
+from words import writing
 
 sys.path.append(os.path.join(starter.HERE, "check"))
 import pieces  # noqa: E402 pylint: disable=wrong-import-position
@@ -77,4 +78,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    writing(main, sys.argv[1:])

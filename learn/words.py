@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make break, make answers and make show say: one table for each language. LAB_LANG=zh, or
+"""What make break, answers, starter and show say: one table for each language. LAB_LANG=zh, or
 LANG=zh_…, chooses; a sentence that a language has not is said in English. What machines read never changes."""
+import errno
 import os
+import sys
 import textwrap
 import unicodedata
 
 ENGLISH = {
     "answers head": "Your answers, for make handin. Write behind the colons, as many lines as you like. Keep the lines\n"
         "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
+    "starter made": "{path} is yours to complete:",
+    "no room": "{path} cannot be written ({reason}). Work in a copy of the project that is yours, or make room.",
     "field prediction": "prediction:",
     "field seen": "seen:",
     "field reason": "reason:",
@@ -71,6 +75,8 @@ ENGLISH = {
 }
 CHINESE = {
     "answers head": "你的答案，make handin 会一并上交。写在冒号后面，行数不限。请保留以 ## 开头的行：程序靠它们找到你的\n答案。以 > 开头的行重复题目。",
+    "starter made": "{path} 由你来完成：",
+    "no room": "无法写入 {path}（{reason}）。请在自己有写权限的项目副本中操作，或腾出磁盘空间。",
     "field prediction": "prediction 预测：",
     "field seen": "seen 看到的：",
     "field reason": "reason 原因：",
@@ -147,6 +153,16 @@ def wrapped(text, lead=""):
 def padded(text, width):
     """A Chinese character takes two columns of a terminal."""
     return text + " " * (width - len(text) - sum(unicodedata.east_asian_width(each) in "WF" for each in text))
+
+
+def writing(main, *arguments):
+    """Calls main. What cannot be written is told in a sentence."""
+    try:
+        return main(*arguments)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+        return sys.exit(say("no room", path=error.filename or os.getcwd(), reason=error.strerror))
 
 
 def say(key, **values):

@@ -9,6 +9,7 @@
  *   iwarp:NAME    the device of this name is iWARP
  *   infiniband:NAME/INTERFACE,...   these devices have ports on InfiniBand, and these are the IPoIB
  *                 interfaces over them: sysfs shows their hardware address
+ *   no-ipv6       the kernel has no IPv6
  *   pkey          it says which pkey_index a queue pair gets
  *   broken        the first device, rxe0, can't be opened
  *   sges:A:B:C    it names max_sge A and max_sge_rd B, and refuses a queue pair with more
@@ -26,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static const char *wanted(void) { return getenv("HV_DEVICE") ? getenv("HV_DEVICE") : ""; }
@@ -73,6 +75,14 @@ FILE *fopen(const char *path, const char *mode) {
     fputs(text, file);
     rewind(file);
     return file;
+}
+
+int socket(int domain, int type, int protocol) {
+    int (*real)(int, int, int);
+    *(void **)&real = dlsym(RTLD_NEXT, "socket");
+    if (strcmp(wanted(), "no-ipv6") != 0 || domain != AF_INET6) return real(domain, type, protocol);
+    errno = EAFNOSUPPORT;
+    return -1;
 }
 
 struct ibv_device **ibv_get_device_list(int *count) {

@@ -336,6 +336,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"), (VERIFY, "")]),
     },
     "07": {
+        "sends-not-polled": ("each", "its queue holds 1024", [(r"wait_until_done\(s, s->acked\);", "")]),
         **{name: EVERY[name] for name in ("its-own-seed", "verifies-nothing", "server-ignored", "client-ignored", "process-left", "exit-0")},
         "beyond-max-sge": ("sgl", "ends with status=FAIL", [
             (r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")]),

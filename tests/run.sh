@@ -182,13 +182,13 @@ part_sources() { # builds, and what can be seen without running anything
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "lengths of functions, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
-	family zh python3 tests/test_zh.py Chinese Readme Words Glossary
+	family zh python3 tests/test_zh.py Chinese Readme Words Glossary Tools
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
-		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c learn/show/*.c
+		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
@@ -208,7 +208,7 @@ part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; 
 several() { # NAME FILE[.CLASS]… - of several files, in one VM
 	TESTENV_CLOCK=virtual TESTS=tests/samples.py family "$1" pairs "$out/gcc" "${@:2}"
 }
-part_peers() { several peers test_11 test_devices test_peers; } # 11 wants to be the first to take the device away
+part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
 	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
 }
@@ -228,7 +228,7 @@ part_grading() {
 	family grading python3 tests/test_grading.py
 }
 part_wire() { # two hosts once
-	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
+	TESTENV_HOSTS=2 TESTS=tests/samples.py family wire pairs "$out/gcc" test_wire.Good test_11.Hosts
 }
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
@@ -347,6 +347,7 @@ fi
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
 	step "provoke" gcc -O1 -Wall -Wextra -Werror -Icommon -o "$out/provoke" tests/provoke.c common/*.c -libverbs
+	step "cm_peer" gcc -Wall -Wextra -Werror -o "$out/cm_peer" tests/peer/cm_peer.c -lrdmacm -libverbs
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	wait
 	mkdir -p results/wire

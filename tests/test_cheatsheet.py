@@ -78,7 +78,8 @@ class Sheet(unittest.TestCase):
     def test_operations(self):
         text = manual("ibv_post_send")
         columns = re.findall(r"IBV_QPT_(\w+)", re.search(r"OPCODE.*", text).group(0))
-        names = [row for row in table("Operations") if row[0].isupper()]
+        newer = ("ATOMIC_WRITE", "FLUSH")  # ibv_wr_post(3) has them, this page not
+        names = [row for row in table("Operations") if row[0].isupper() and row[0] not in newer]
         self.assertEqual(len(names), 6)
         for operation, *ours in names:
             for name in operation.split(", "):

@@ -7,11 +7,12 @@ import os
 import re
 import resource
 import subprocess
+import tempfile
 import time
 import unittest
 
 from pairs import IN_VM, PairTest, ports
-from samples import SAMPLES, WITH_BLOCKS, end, main, run, start, wait_for_listener
+from samples import ROOT, SAMPLES, WITH_BLOCKS, end, main, run, start, wait_for_listener
 
 OTHER_DEVICE = os.environ.get("HV_OTHER_DEVICE", "")  # tests/other_device.c, built
 
@@ -114,6 +115,23 @@ class NoDevice(DeviceTest):
                 for host, role in (((), "server"), (("localhost",), "client")):
                     self.check_failed(run(sample, *host), sample, role, "no RDMA device here",
                                       status=77)
+
+    def test_rxe_up_takes_the_interface_of_the_default_route(self):
+        """IPv4's, or where there is none, IPv6's."""
+        make = os.path.join(ROOT, "testenv", "testenv.sh")
+        tools = self.enterContext(tempfile.TemporaryDirectory())
+        os.symlink("/bin/true", tools + "/modprobe")  # the VM's modules are loaded
+        with changed("rdma link delete rxe0; ip link add dummy1 type dummy; ip link add dummy2 type dummy\n"
+                     "ip link set dummy1 up; ip link set dummy2 up; ip address add 10.0.5.1/24 dev dummy2\n"
+                     "ip -6 address add fd00:5::1/64 dev dummy1 nodad",
+                     "ip link delete dummy1; ip link delete dummy2; rdma link add rxe0 type rxe netdev dummy0"):
+            for route, netdev in (("ip -6 route add default via fd00:5::2 dev dummy1", "dummy1"),
+                                  ("ip route add default via 10.0.5.2 dev dummy2", "dummy2")):
+                sh(route)
+                made = subprocess.run([make, "rxe-up"], capture_output=True, text=True, check=False,
+                                      env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"})
+                self.assertRegex(made.stdout, f" netdev {netdev} ?\n", made)
+                sh("rdma link delete rxe0")
 
     def test_port_without_link(self):
         with changed("ip link set dummy0 down", "ip link set dummy0 up"):

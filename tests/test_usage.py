@@ -134,6 +134,12 @@ class Usage(SampleTest):
             (["-k", "-z", ",".join(["4096"] * 28)], "the list is too long"),
             (["-z", "4K"], "need --bench"),
             (["--csv", "x.csv"], "need --bench"),
+            (["-D", "3"], "need --bench"),
+            (["-k", "-x", "sgl"], "leave --method out"),
+            (["-I", "a", "-B", "100"], "--student gives the layout"),
+            (["-I", "a", "--block-num", "3"], "--student gives the layout"),
+            (["-I", "a", "-T", "5000"], "--student gives the layout"),
+            (["-I", "a", "-S", "2"], "--student gives the layout"),
         ):
             self.each(args + ["h"], reason, samples=WITH_BLOCKS)
 

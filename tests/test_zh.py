@@ -293,6 +293,22 @@ class Readme(unittest.TestCase):
             self.assertIn(f"({os.path.basename(page)}.md)", read(f"{page}.zh.md"))
 
 
+class Tools(unittest.TestCase):
+    def test_tools_speak_chinese_and_else_english(self):
+        for command in (["make", "-s", "help"], ["testenv/doctor.sh"], ["python3", "-c",
+                        "import sys; sys.path.append('learn'); from words import say; "
+                        "print(say('starter made', path='x'), say('show made', page='y', printed='z'))"]):
+            said = {language: subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True,
+                                             env={**os.environ, "LAB_LANG": language}).stdout
+                    for language in ("en", "zh", "de")}
+            self.assertEqual(said["de"], said["en"])
+            self.assertNotRegex(said["en"], HAN)
+            self.assertRegex(said["zh"], HAN)
+            if "help" in command:
+                for line in said["zh"].splitlines():
+                    self.assertRegex(line, HAN)
+
+
 class Words(unittest.TestCase):
     """What the tools for students say: a Chinese text for each English one, with the same places for values."""
 

@@ -7,16 +7,29 @@ from contextlib import suppress
 
 from witness import ERROR, TRACE, write
 
-MADE, TAKEN = 128, 256  # struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
-TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (6, 1)  # ibv_create_qp says how many it really holds
-EVENTS = {"post": "rxe_post_send of=$arg1:x64", "done": "rxe_cq_post of=$arg1:x64 id=+0($arg2):x64 status=+8($arg2):u32"}
+MADE, TAKEN = (
+    128,
+    256,
+)  # struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
+TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (
+    6,
+    1,
+)  # ibv_create_qp says how many it really holds
+EVENTS = {
+    "post": "rxe_post_send of=$arg1:x64",
+    "done": "rxe_cq_post of=$arg1:x64 id=+0($arg2):x64 status=+8($arg2):u32",
+}
 
 
 class Room:
     """The queues of a process's last queue pair, from a moment on at which it has posted no request."""
+
     def __init__(self, nic, thread):
         self.nic, self.names, self.qp, self.counts = nic, [], None, {}
-        self.completed, self.posted = [], []  # wr_id, how many requests are done by then; how many, after each post
+        self.completed, self.posted = (
+            [],
+            [],
+        )  # wr_id, how many requests are done by then; how many, after each post
         places, sizes, next_are = {}, {}, []
         for of, kind, f in nic.events():
             if of == thread and kind == "create_cq":
@@ -26,8 +39,13 @@ class Room:
                 sizes |= {"send": f["send"], "receive": f["receive"]}
             elif of == thread and kind == "ring" and next_are and f["buf"] < ERROR:
                 places[next_are.pop(0)] = f["buf"]
-        for name, queue, at in (("sent", "send", MADE), ("retired", "send", TAKEN), ("polled", "scq", TAKEN),
-                                ("ready", "receive", MADE), ("came", "rcq", TAKEN)):
+        for name, queue, at in (
+            ("sent", "send", MADE),
+            ("retired", "send", TAKEN),
+            ("polled", "scq", TAKEN),
+            ("ready", "receive", MADE),
+            ("came", "rcq", TAKEN),
+        ):
             queue = self.qp.get(queue, queue) if self.qp and queue[1:] == "cq" else queue
             if queue in places:  # the address of its counter, and where that begins again
                 self.counts[name] = places[queue] + at, 1 << sizes[queue].bit_length()
@@ -45,7 +63,9 @@ class Room:
 
     @staticmethod
     def change(line):
-        events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
+        events = os.open(
+            f"{TRACE}/kprobe_events", os.O_WRONLY
+        )  # not truncated: what is there stays
         try:
             os.write(events, line.encode())
         finally:
@@ -65,8 +85,10 @@ class Room:
             elif "id" not in f:
                 self.posted += [totals["sent"]] * (f["of"] == self.qp["qp"])
             both = self.qp["scq"] == self.qp["rcq"]
-            for which, held in (("send", totals["sent"] - known[min(totals["polled"], len(known) - 1)]),
-                                ("receive", 0 if both else totals["ready"] - totals["came"])):
+            for which, held in (
+                ("send", totals["sent"] - known[min(totals["polled"], len(known) - 1)]),
+                ("receive", 0 if both else totals["ready"] - totals["came"]),
+            ):
                 most = (1 << self.qp[which].bit_length()) - 1 if TELLS_ALL else self.qp[which]
                 if held > most and held > (over or (0, 0))[1]:
                     over = which, held, most

@@ -38,7 +38,9 @@ class Judge:
             name, value = harm.env(draw).split("=")
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
         for variables in env.values():
-            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": self.job.get(next(iter(variables)), self.job["HV_FAIL"])}
+            # Copied: ld.so takes a blank or a colon in a path for the end of a name.
+            library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), f"{examined.OPEN}/built/")
+            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
         return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What is demanded of each TODO of the labs 05 to 07, of a program in which it is the student's and the rest is the
 sample's (pieces.py). Only in the VM."""
+import re
 from collections import namedtuple
 from contextlib import nullcontext
 
@@ -22,13 +23,18 @@ BENCH = "--bench --iters=1 --sizes=4096 --block-size=512 --depth=5"
 
 class Watched(seen.Run):
     """A run with what its queues hold, from the moment on at which memory is prepared."""
+
     def __init__(self, lab, role, *arguments):
         self.lab, self.role, self.room = lab, role, None
         super().__init__(*arguments)
         self.over = self.room.end() if self.room else None
 
     def on(self, step, pair):
-        if step == ("client's line" if self.lab + self.role == "07server" else "prepared") and not self.room and "--bench" not in self.arguments:
+        if (
+            step == ("client's line" if self.lab + self.role == "07server" else "prepared")
+            and not self.room
+            and "--bench" not in self.arguments
+        ):
             self.room = Room(self.nic, pair.sides[self.role].process.pid)
         return super().on(step, pair)
 
@@ -43,25 +49,35 @@ class Watched(seen.Run):
 
 class Expected:
     """Where each byte of a message lies in a side's memory, by the method that its client was told."""
+
     def __init__(self, run, role):
-        self.size, self.number, self.stride = (asked(run, name) for name in ("block-size", "block-num", "stride"))
+        self.size, self.number, self.stride = (
+            asked(run, name) for name in ("block-size", "block-num", "stride")
+        )
         self.method = next(a[9:] for a in run.arguments if a.startswith("--method="))
         self.bytes, span = self.size * self.number, self.stride * (self.number - 1) + self.size
         if self.method == "copy":
             self.size, self.number, self.stride, span = self.bytes, 1, self.bytes, self.bytes
-        self.base, self.lkey = next(((r.addr, key) for r, key in run.keys(role) if r.length == span), (0, 0))
+        self.base, self.lkey = next(
+            ((r.addr, key) for r, key in run.keys(role) if r.length == span), (0, 0)
+        )
 
     def at(self, offset):
         """The address, and how much of its block is left."""
         block, byte = divmod(offset, self.size)
         return self.base + block * self.stride + byte, self.size - byte
 
+    def shown(self, addr):
+        """An address, and where it lies in this memory, or near it."""
+        away = addr - self.base
+        return f"{addr:#x} (base {away:+})" if abs(away) < 1 << 20 else hex(addr)
+
     def wrong(self, sges, offset):
         """Of elements that begin at this byte of the message: which, what of it, what it is, what it must be."""
         for number, (addr, length, lkey) in enumerate(sges):
             right, left = self.at(offset)
             if addr != right:
-                return number, "addr", f"{addr:#x} (base {addr - self.base:+})", f"{right:#x} (base {right - self.base:+})"
+                return number, "addr", self.shown(addr), self.shown(right)
             if not 0 < length <= left:
                 return number, "length", length, left
             if lkey != self.lkey:
@@ -70,36 +86,57 @@ class Expected:
         return None
 
 
+def odd(run, request, right, total, places):
+    """Of a request behind so many bytes of the message: what of it, what it is, what it must be; else where it lies."""
+    offset, rkey = total, run.number("server", "rkey")
+    if request.opcode != OPCODES[run.lab][0]:
+        return ("opcode", request.opcode, OPCODES[run.lab][1]), 0
+    if run.lab != "07":
+        offset = request.remote - run.number("server", "addr")
+        if request.rkey != rkey:
+            return ("wr.rdma.rkey", hex(request.rkey), hex(rkey)), 0
+    if offset != total and (offset in places or right.wrong(request.sges, offset)):
+        wanted = request.remote - offset + total
+        found = f"{request.remote:#x} (addr {offset:+})", f"{wanted:#x} (addr {total:+})"
+        return ("wr.rdma.remote_addr", *found), 0
+    return (), offset
+
+
+def in_all(run, role, what, right, number, total):
+    """Of all requests: their number, and the bytes that they name."""
+    messages = asked(run, "iters")
+    if total != right.bytes * messages:
+        return say("total", role=role, what=what, found=total, right=right.bytes * messages)
+    fewest = right.number if right.method == "each" else 1
+    most = -(-right.number // 16) if right.method == "sgl" else fewest
+    if not fewest <= number / messages <= most:
+        wanted = fewest if most == fewest else f"<= {most}"
+        return say("count of", role=role, method=right.method, found=number, right=wanted)
+    return None
+
+
 def listed(which="send"):
-    """The elements of all that is posted, the remote address and the number of requests."""
+    """All that is posted: its kind, its elements, its remote address, and how many there are."""
+
     def demand(run, role):
         posted, every = run.requests(which)
         right, total, places, what = Expected(run, role), 0, set(), NAMES[which]
         if right.number > 1000:  # the first ones can no longer be seen
             return None
         for number, each in enumerate(posted):
-            name = {"role": role, "number": number, "what": what}
-            wrong, offset = right.wrong(each.sges, total), total
-            if which == "send" and each.opcode != OPCODES[run.lab][0]:
-                return say("posted", name="opcode", found=each.opcode, right=OPCODES[run.lab][1], **name)
-            if which == "send" and run.lab != "07":
-                offset = each.remote - run.number("server", "addr")
-                if each.rkey != run.number("server", "rkey"):
-                    return say("posted", name="wr.rdma.rkey", found=hex(each.rkey), right=hex(run.number("server", "rkey")), **name)
-            if offset != total and (offset in places or right.wrong(each.sges, offset)):
-                return say("posted", name="wr.rdma.remote_addr", found=f"{each.remote:#x} (addr {offset:+})",
-                           right=f"{each.remote - offset + total:#x} (addr {total:+})", **name)
-            if offset == total and wrong:
-                return say("sge", sge=wrong[0], name=wrong[1], found=wrong[2], right=wrong[3], role=role, number=number, what=what)
+            where = {"role": role, "number": number, "what": what}
+            wrong, offset = odd(run, each, right, total, places) if which == "send" else ((), total)
+            if wrong:
+                return say("posted", name=wrong[0], found=wrong[1], right=wrong[2], **where)
+            wrong = right.wrong(each.sges, offset)
+            if wrong:
+                return say(
+                    "sge", sge=wrong[0], name=wrong[1], found=wrong[2], right=wrong[3], **where
+                )
             places.add(offset)
             total += sum(length for _, length, _ in each.sges)
-        if every and posted and total != right.bytes * asked(run, "iters"):
-            return say("total", role=role, what=what, found=total, right=right.bytes * asked(run, "iters"))
-        fewest = right.number if right.method == "each" else 1
-        most = -(-right.number // 16) if right.method == "sgl" else fewest
-        if every and not fewest <= len(posted) / asked(run, "iters") <= most:
-            return say("count of", role=role, method=right.method, found=len(posted), right=fewest if most == fewest else f"<= {most}")
-        return None
+        return in_all(run, role, what, right, len(posted), total) if every and posted else None
+
     return demand
 
 
@@ -127,49 +164,90 @@ def held(run, _):
 
 
 def memory(run, role):
-    """What gcc's sanitizers say."""
-    for line in run.said(role, 1):
-        if "runtime error: " in line or "ERROR: AddressSanitizer" in line:
-            at = next((words.split()[-1] for words in run.said(role, 1) if words.lstrip().startswith("#") and ".c:" in words), "")
-            return say("memory", role=role, words=line.split("ERROR: ")[-1][:150], at=at.rsplit("/", 1)[-1])
-    return None
+    """What gcc's sanitizers say: of what kind, and which line of the student's."""
+    said = run.said(role, 1)
+    error = next((line for line in said if "runtime error: " in line or "ERROR: Addr" in line), "")
+    if not error:
+        return None
+    places = (line.split()[-1] for line in said if line.lstrip().startswith("#") and ".c:" in line)
+    words = re.sub(r"^.*ERROR: | on (unknown )?address .*", "", error)
+    return say("memory", role=role, words=words[:150], at=next(places, "").rsplit("/", 1)[-1])
 
 
 def by(method, draw, messages=1):
     """A layout whose parts have different lengths, all of them."""
     size = 17 + 2 * (draw["odd"] % 40)
-    return (f"--method={method} --block-size={size} --block-num={37 + draw['few'] * 8} --stride={size + 7 + draw['few']} "
-            f"--seed={draw['seed']} --iters={messages}")
+    return (
+        f"--method={method} --block-size={size} --block-num={37 + draw['few'] * 8} --stride={size + 7 + draw['few']} "
+        f"--seed={draw['seed']} --iters={messages}"
+    )
 
 
 def blocks():
     one, client = first_message(listed()), ("client",)
-    return [Piece("the list", client, lambda draw: [by("sgl", draw)], [memory, one, completes, passes]),
-            Piece("the chain", client, lambda draw: [by("sgl", draw, messages=2), MANY + " --iters=1"],
-                  [memory, chained, waited, completes, passes]),
-            Piece("a message", client, lambda draw: [by(method, draw) for method in ("sgl", "copy", "each")],
-                  [memory, one, completes, passes]),
-            Piece("many messages", client, lambda draw: [by("copy", draw, messages=2), BENCH],
-                  [memory, held, waited, completes, passes])]
+    return [
+        Piece("the list", client, lambda draw: [by("sgl", draw)], [memory, one, completes, passes]),
+        Piece(
+            "the chain",
+            client,
+            lambda draw: [by("sgl", draw, messages=2), MANY + " --iters=1"],
+            [memory, chained, waited, completes, passes],
+        ),
+        Piece(
+            "a message",
+            client,
+            lambda draw: [by(method, draw) for method in ("sgl", "copy", "each")],
+            [memory, one, completes, passes],
+        ),
+        Piece(
+            "many messages",
+            client,
+            lambda draw: [by("copy", draw, messages=2), BENCH],
+            [memory, held, waited, completes, passes],
+        ),
+    ]
 
 
 PIECES = {
     "05": blocks(),
     "06": blocks(),
     "07": [
-        Piece("the list", ("client", "server"), lambda draw: [by("sgl", draw)],
-              [memory, lambda run, role: listed("send" if role == "client" else "receive")(run, role), completes, passes]),
-        Piece("the SENDs", ("client",), lambda draw: [by("sgl", draw), by("copy", draw, messages=2), MANY + " --iters=1"],
-              [memory, chained, waited, completes, first_message(listed()), passes]),
-        Piece("the receives", ("server",), lambda draw: [by("sgl", draw), by("copy", draw, messages=2)],
-              [memory, first_message(listed("receive")), completes, passes]),
-        Piece("the receives ahead", ("server",), lambda draw: [by("sgl", draw), MANY + " --iters=1", BENCH],
-              [memory, held, completes, passes])],
+        Piece(
+            "the list",
+            ("client", "server"),
+            lambda draw: [by("sgl", draw)],
+            [
+                memory,
+                lambda run, role: listed("send" if role == "client" else "receive")(run, role),
+                completes,
+                passes,
+            ],
+        ),
+        Piece(
+            "the SENDs",
+            ("client",),
+            lambda draw: [by("sgl", draw), by("copy", draw, messages=2), MANY + " --iters=1"],
+            [memory, chained, waited, completes, first_message(listed()), passes],
+        ),
+        Piece(
+            "the receives",
+            ("server",),
+            lambda draw: [by("sgl", draw), by("copy", draw, messages=2)],
+            [memory, first_message(listed("receive")), completes, passes],
+        ),
+        Piece(
+            "the receives ahead",
+            ("server",),
+            lambda draw: [by("sgl", draw), MANY + " --iters=1", BENCH],
+            [memory, held, completes, passes],
+        ),
+    ],
 }
 
 
 class Pieced:
     """One program's TODOs."""
+
     def __init__(self, nic, job):
         self.nic, self.job = nic, job
 
@@ -177,10 +255,24 @@ class Pieced:
         """What is wrong, of which run and role."""
         for role in piece.roles:
             for words in piece.runs(self.job["draws"][0]):
-                bench = "--bench" in words  # against itself: both have less to measure; it is more than can be written down
+                bench = (
+                    "--bench" in words
+                )  # against itself: both have less to measure; it is more than can be written down
                 programs = {role: program, OTHER[role]: program if bench else self.job["reference"]}
-                with self.nic.unwatched("copy/", "packet/", "completion/") if bench else nullcontext():
-                    run = Watched(self.job["lab"], role, self.nic, Pair, programs, words.split(), None, role, {role: ASAN})
+                with self.nic.unwatched(
+                    "copy/", "packet/", "completion/"
+                ) if bench else nullcontext():
+                    run = Watched(
+                        self.job["lab"],
+                        role,
+                        self.nic,
+                        Pair,
+                        programs,
+                        words.split(),
+                        None,
+                        role,
+                        {role: ASAN},
+                    )
                 for rule in (memory, passes) if bench else piece.rules:
                     why = rule(run, role)
                     if why:
@@ -199,13 +291,26 @@ class Pieced:
             elif program and alone:
                 try:
                     why, run, role = self.wrong(piece, program)
-                except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
+                except (
+                    IndexError,
+                    KeyError,
+                    OSError,
+                ) as reason:  # it did less than anybody thought of
                     why = say("nothing seen", reason=repr(reason))
                 except Wrong as reason:
                     why = str(reason)
             elif not program and self.job["unwritten"]:
                 why = say("not alone", number=number)
-            rows.append({"memory": bool(run and memory(run, role)), "part": piece.name, "todo": number, "right": not why, "why": why,
-                         "says": run.words(role) if run else "", "options": " ".join(run.arguments) if run else ""})
+            rows.append(
+                {
+                    "memory": bool(run and memory(run, role)),
+                    "part": piece.name,
+                    "todo": number,
+                    "right": not why,
+                    "why": why,
+                    "says": run.words(role) if run and not memory(run, role) else "",
+                    "options": " ".join(run.arguments) if run else "",
+                }
+            )
             wrong = wrong or (piece.name if why and not self.job["unwritten"] else "")
         return rows

@@ -20,7 +20,7 @@ ROOT = os.path.dirname(LEARN)
 sys.path[:0] = [f"{ROOT}/witness", LEARN]
 from ladder import ANSWERS, OPCODES, packets, relative  # noqa: E402
 from witness import merged  # noqa: E402
-from words import language, say  # noqa: E402
+from words import language, say, writing  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 HOSTS = 1 if os.environ.get("HOSTS") == "1" else 2
@@ -390,8 +390,8 @@ def main(lab="", own="", *arguments):
         return status or 1
     write_page(lab, *title)
     print(say("show made", page=f"results/show/{lab}.html", printed=f"results/show/{lab}/printed.txt"))
-    return status
+    return status and int(os.environ.get("NOT_YET", 1))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(writing(main, *sys.argv[1:]))
