@@ -17,6 +17,7 @@ sys.path[:0] = [f"{ROOT}/learn/check", f"{ROOT}/learn"]
 sys.path.append(f"{ROOT}/witness")
 # pylint: disable=wrong-import-position
 import check  # noqa: E402
+import pieces  # noqa: E402
 import starter  # noqa: E402
 
 FEW = 6  # of the mutants, in the quick tests
@@ -119,6 +120,11 @@ class Check(unittest.TestCase):
         for lab in check.NUMBERS:
             for part in ["builds", "memory", *(name for name, _ in check.parts_of(lab))]:
                 self.assertEqual(len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}")
+
+    def test_todos(self):
+        """Those that are judged alone are the starters'."""
+        for lab, names in pieces.TODOS.items():
+            self.assertEqual(names, tuple(place["name"] for place in starter.places()[lab]))
 
     def test_commands(self):
         """A student's way: a starter, a check, hints, a change, progress."""
