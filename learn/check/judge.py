@@ -3,6 +3,7 @@
 each program."""
 import json
 import os
+import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,7 +40,7 @@ class Judge:
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
         for variables in env.values():
             # Copied: ld.so takes a blank or a colon in a path for the end of a name.
-            library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), f"{examined.OPEN}/built/")
+            library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
             variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
         return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
