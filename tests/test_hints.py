@@ -54,6 +54,7 @@ ELSEWHERE = {
     "IPv4-mapped": "test_devices.py: a host that is not there",
     "this device, or its driver": "rxe can do all that the samples ask for",
     "say with -d and -i": "test_devices.py",
+    "is --bind an address": "test_usage.py, test_devices.py",
     "append %IF, as in": "test_devices.py",
     "choose another with -p": "test_11.py; nor the next five",
     "or no such address": "as above",
