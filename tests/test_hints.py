@@ -27,7 +27,7 @@ CASES = {
     "srq_too_large": ("ibv_create_srq", "max_srq_wr"),
     "pd_in_use": ("ibv_dealloc_pd", "reverse order"),
     "ah_kinds": ("ibv_create_ah", "leave -g out"),
-    "rtr_kinds": ("ibv_modify_qp to RTR", "leave -g out"),
+    "rtr_kinds": ("ibv_modify_qp to RTR", "GIDs both IPv4"),
     "post_inline_too_long": ("ibv_post_send", "max_inline_data"),
     "post_full": ("ibv_post_send", "queue full"),
     "post_recv_full": ("ibv_post_recv", "max_recv_wr"),
@@ -53,6 +53,16 @@ ELSEWHERE = {
     "permissions: ls -l": "here this is root",
     "IPv4-mapped": "test_devices.py: a host that is not there",
     "this device, or its driver": "rxe can do all that the samples ask for",
+    "say with -d and -i": "test_devices.py",
+    "is --bind an address": "test_usage.py, test_devices.py",
+    "append %IF, as in": "test_devices.py",
+    "choose another with -p": "test_11.py; nor the next five",
+    "or no such address": "as above",
+    "its interface: append %IF": "as above",
+    "give the address of an RDMA": "as above",
+    "is it an RDMA interface's": "as above",
+    "both GIDs must be IPv4": "test_10.py and test_09.py: what a server refuses",
+    "give -g to both sides": "test_devices.py",
     "longer than the receive": "no rxe has this status; nor the next three",
     "fits no request": "as above",
     "needs IBV_ACCESS_LOCAL_WRITE": "as above",
@@ -130,7 +140,7 @@ class Hints(PairTest):
             [row for row in missing if not any(words in row for words in ELSEWHERE)], []
         )
         for words in ELSEWHERE:
-            self.assertEqual(len([row for row in missing if words in row]), 1, words)
+            self.assertTrue([row for row in missing if words in row], words)
 
 
 class OldErrors(PairTest):
