@@ -37,6 +37,7 @@ struct peer {
     struct rendezvous rv;
     struct endpoint at;
     struct ibv_ah *ah;
+    bool looked_up;                           /* ah: once */
     uint64_t size, iters, seed, digest, next; /* next: the message that has not yet come */
 };
 
@@ -163,7 +164,8 @@ static struct peer *sender_of(struct side *s, struct ibv_wc *wc) {
     struct peer *p = s->peers;
     while (p < s->peers + s->count && !is_from(p, wc, slot)) p++;
     if (p == s->peers + s->count) return NULL;
-    if (p->ah) return p;
+    if (p->ah || p->looked_up) return p->ah ? p : NULL;
+    p->looked_up = true;
     if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &back)) return NULL;
     p->ah = ibv_create_ah(s->pd, &back);
     return p->ah ? p : NULL;
@@ -276,29 +278,33 @@ static const char *wrong_with(const struct side *s, const struct endpoint *clien
     return NULL;
 }
 
-/* 5. Exchange: the server with one client after the other, until as many have come as the first one
+/* Exchanges the addresses with p. Returns false if p is a client that is refused, or has gone. */
+static bool exchange(const struct side *s, struct peer *p, const struct endpoint *mine) {
+    const struct options *opt = s->opt;
+    const char *wrong = opt->host ? NULL : wrong_with(s, &p->at);
+    if (wrong) {
+        rendezvous_refuse(&p->rv, wrong);
+        return false;
+    }
+    if (!rendezvous_swap(&p->rv, mine, &p->at)) return false;
+    p->size = opt->size;
+    p->iters = opt->iters;
+    p->seed = opt->seed;
+    p->digest = FNV_BASIS;
+    return true;
+}
+
+/* 5. The server does it with one client after the other, until as many have come as the first one
  * has asked for. Who is refused is not counted. The first one's line is there already. */
 static void meet(struct side *s, const struct endpoint *mine) {
     struct options *opt = s->opt;
     uint64_t *wanted = opt->work;
     while (true) {
-        struct peer *p = &s->peers[s->count];
-        const char *wrong = opt->host ? NULL : wrong_with(s, &p->at);
-        if (wrong) {
-            rendezvous_refuse(&p->rv, wrong);
-            if (s->count == 0) *wanted = 0; /* the next one is the first */
-        } else {
-            rendezvous_swap(&p->rv, mine, &p->at);
-            p->size = opt->size;
-            p->iters = opt->iters;
-            p->seed = opt->seed;
-            p->digest = FNV_BASIS;
-            s->count++;
-            if (opt->host) return;
-            if (s->count == *wanted) break;
-        }
-        p = &s->peers[s->count];
-        rendezvous_open(&p->rv, opt, &p->at);
+        if (exchange(s, &s->peers[s->count], mine)) s->count++;
+        if (opt->host) return;
+        if (s->count == 0) *wanted = 0; /* the next one is the first */
+        if (s->count > 0 && s->count == *wanted) break;
+        rendezvous_open(&s->peers[s->count].rv, opt, &s->peers[s->count].at);
     }
     close(opt->listener);
 }

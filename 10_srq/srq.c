@@ -206,7 +206,10 @@ static bool accept_client(struct server *s, struct client *c, struct ibv_pd *pd,
         .max_sge = 1,
     };
     qp_to_rts(c->qp, mine.psn, 0, ACK_TIMEOUT);
-    rendezvous_swap(&c->rv, &mine, &c->at);
+    if (!rendezvous_swap(&c->rv, &mine, &c->at)) { /* it has gone already */
+        check(ibv_destroy_qp(c->qp), "ibv_destroy_qp");
+        return false;
+    }
     c->iters = s->opt->iters;
     c->seed = s->opt->seed;
     c->digest = FNV_BASIS;
@@ -265,17 +268,32 @@ static void refill(struct receives *r) {
     r->refills++;
 }
 
+/* A receive that has completed is posted again: to its QP at once, to the SRQ by refill(). */
+static void give_back(struct receives *r, struct ibv_recv_wr *wr, struct ibv_qp *qp) {
+    struct ibv_recv_wr *bad_wr;
+    if (r->srq) {
+        wr->next = r->used;
+        r->used = wr;
+        r->in_chain++;
+    } else {
+        check(ibv_post_recv(qp, wr, &bad_wr), "ibv_post_recv");
+        r->unpromised++;
+    }
+}
+
 /* 8. A receive has completed. Whose message is it? Verify every byte, and free the slot. A failed
  * receive was that of a client that has gone. */
 static void on_message(struct server *s, const struct ibv_wc *wc) {
     struct receives *r = &s->receives;
-    struct ibv_recv_wr *wr = &r->wr[wc->wr_id], *bad_wr;
     char *at = r->memory + wc->wr_id * SIZE;
+    const bool arrived = wc->status == IBV_WC_SUCCESS;
     struct client *c = s->clients;
     while (c < s->clients + s->count && c->qp->qp_num != wc->qp_num) c++;
-    if (c == s->clients + s->count)
-        die(0, "a completion of QPN 0x%06x, which is no one's", wc->qp_num);
-    if (wc->status == IBV_WC_SUCCESS) {
+    if (c == s->clients + s->count) {
+        expect(false, "a completion of QPN 0x%06x, which is no client's", wc->qp_num);
+        return;
+    }
+    if (arrived) {
         const bool whole = expect(wc->byte_len == SIZE, "%u bytes came", wc->byte_len);
         c->correct = whole && pattern_right("message", at, SIZE, c->seed + c->came) && c->correct;
         c->digest = fnv1a(c->digest, at, SIZE);
@@ -287,14 +305,8 @@ static void on_message(struct server *s, const struct ibv_wc *wc) {
     poison_fill(at, SIZE, 0);
     c->allowed--;
     if (c->gone) r->unpromised--; /* what it was allowed had been taken back */
-    if (r->srq) {
-        wr->next = r->used;
-        r->used = wr;
-        r->in_chain++;
-    } else if (wc->status == IBV_WC_SUCCESS) { /* if not, its QP is in the state ERR */
-        check(ibv_post_recv(c->qp, wr, &bad_wr), "ibv_post_recv");
-        r->unpromised++;
-    }
+    if (r->srq || arrived)        /* else its QP is in the state ERR */
+        give_back(r, &r->wr[wc->wr_id], c->qp);
 }
 
 /* Takes all completions. Those of permissions need nothing more: if one has failed, its client has
@@ -341,7 +353,9 @@ static void drop(struct server *s, struct client *c) {
 static void on_tcp(struct server *s, struct client *c) {
     const size_t had = strlen(c->said);
     const ssize_t n = recv(c->rv.fd, c->said + had, sizeof(c->said) - 1 - had, MSG_DONTWAIT);
-    if (n <= 0 || strncmp(c->said, ALL_SAID, strlen(c->said)) != 0) drop(s, c);
+    const bool as_expected = n > 0 && strlen(c->said) == had + (size_t)n &&
+                             strncmp(c->said, ALL_SAID, strlen(c->said)) == 0;
+    if (!as_expected) drop(s, c);
 }
 
 /* The device says something: that the SRQ runs low, or what needs no answer here. */
@@ -396,7 +410,7 @@ static void serve(struct server *s, struct ibv_comp_channel *channel) {
 
 static int run_server(struct options *opt, bool own) {
     /* 2. The first client's line. Device, protection domain, completion queues, SRQ. */
-    static struct server s;
+    static struct server s; /* too large for a stack */
     struct receives *r = &s.receives;
     struct port port;
     s.opt = opt;
@@ -415,7 +429,8 @@ static int run_server(struct options *opt, bool own) {
     if (!own && !r->srq)
         stop(errno == EOPNOTSUPP ? EXIT_NO_DEVICE : EXIT_FAILURE, errno, "ibv_create_srq");
 
-    /* 4 to 6. A QP for each client, in RTS. */
+    /* 4 to 6, before 3, as --own needs memory for as many clients as come. A QP for each, in RTS.
+     */
     accept_clients(&s, pd, &port);
 
     /* 3. Memory: a slot for each receive. The NIC writes it. */

@@ -184,7 +184,8 @@ static struct rdma_cm_id *start_listening(struct rdma_event_channel *channel,
 
 /* Why a client is refused, or NULL. */
 static const char *wrong_with(const struct hello *theirs, const char *sample) {
-    const uint64_t size = be64toh(theirs->number[0]), timeout = be64toh(theirs->number[2]);
+    const uint64_t size = be64toh(theirs->number[0]);
+    const uint64_t timeout = be64toh(theirs->number[2]);
     if (strncmp(theirs->sample, sample, 16) != 0) return "this side runs 11_rdma_cm";
     return size - 1 < MAX_SIZE && timeout - 1 < MAX_TIMEOUT ? NULL : "a number is out of range";
 }
@@ -192,7 +193,8 @@ static const char *wrong_with(const struct hello *theirs, const char *sample) {
 /* Waits for the first client that is not refused. Returns its id; *peer is what it says. */
 static struct rdma_cm_id *wait_for_client(struct rdma_event_channel *channel,
                                           const struct options *opt, struct hello *peer) {
-    struct rdma_cm_id *listener = start_listening(channel, opt), *id;
+    struct rdma_cm_id *listener = start_listening(channel, opt);
+    struct rdma_cm_id *id;
     printf("waiting for a client on rdma_cm port %ju\n", opt->tcp_port);
     for (;;) {
         *peer = (struct hello){.sample = ""};
@@ -225,7 +227,8 @@ int main(int argc, char **argv) {
     /* 2. Meet the peer. An id is like a socket; events on a channel say what becomes of it. The
      * client's gets its device, port and GID by the address and the route (in 01: open_device). The
      * server gets a new id for each request, with the device that it came in by. */
-    struct hello mine = {.sample = "11_rdma_cm"}, peer = {.sample = ""};
+    struct hello mine = {.sample = "11_rdma_cm"};
+    struct hello peer = {.sample = ""};
     struct rdma_event_channel *channel = rdma_create_event_channel();
     if (!channel) stop(EXIT_NO_DEVICE, errno, "no RDMA device here");
     struct rdma_cm_id *id;

@@ -120,7 +120,8 @@ static const char *receive_line(struct rendezvous *rv, const char *expected) {
 /* A socket for the first address that works: connected to HOST, or listening. Returns -1 and sets
  * errno if none does. An IPv6 socket takes IPv4 addresses, too, as ::ffff:a.b.c.d. */
 static int open_socket(const struct options *opt, int type) {
-    const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0), on = 1, off = 0;
+    const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0);
+    const int on = 1, off = 0;
     const struct addrinfo hints = {.ai_family = ipv6 < 0 ? AF_INET : AF_INET6,
                                    .ai_socktype = type,
                                    .ai_flags = AI_V4MAPPED | AI_ALL | AI_PASSIVE};
@@ -138,11 +139,15 @@ static int open_socket(const struct options *opt, int type) {
         setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect's, too */
         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-        if (opt->host ? connect(s, a->ai_addr, a->ai_addrlen) == 0
-                      : bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, 64) == 0)
+        const bool works = opt->host
+                               ? connect(s, a->ai_addr, a->ai_addrlen) == 0
+                               : bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, 64) == 0;
+        if (works) {
             fd = s;
-        else
-            err = errno == EINPROGRESS ? ETIMEDOUT : errno, close(s);
+        } else {
+            err = errno == EINPROGRESS ? ETIMEDOUT : errno;
+            close(s);
+        }
     }
     freeaddrinfo(list);
     errno = err;
@@ -174,6 +179,7 @@ static void refuse(int fd, const char *reason, double deadline) {
 }
 
 void rendezvous_refuse(struct rendezvous *rv, const char *reason) {
+    rv->opt->timeout = rv->timeout;
     refuse(rv->fd, reason, now() + 1);
 }
 
@@ -190,7 +196,7 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     /* Connecting a UDP socket sends nothing, but finds this side's address on the way to HOST. */
     const int fd = opt->host ? open_socket(opt, SOCK_DGRAM) : open_patiently(opt);
     if (fd < 0) die(errno, "cannot reach %s", opt->host);
-    *rv = (struct rendezvous){.fd = fd, .opt = opt};
+    *rv = (struct rendezvous){.fd = fd, .opt = opt, .timeout = opt->timeout};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
         if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
@@ -209,7 +215,13 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     if (!opt->listener) close(fd);
 }
 
-void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
+/* Has the peer closed the connection? Sending does not tell: the first piece is always taken. */
+static bool is_closed(int fd) {
+    char next;
+    return recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
     const struct options *opt = rv->opt;
     char gid[INET6_ADDRSTRLEN], work[LINE_SIZE], line[2 * LINE_SIZE];
     const char *wrong = NULL;
@@ -231,9 +243,18 @@ void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
         if (!wrong && strcmp(rv->work, work) != 0) wrong = "work= is not this side's";
     }
     if (!wrong && has_gid(&mine->gid) != has_gid(&peer->gid)) wrong = ONE_GID;
+    if (wrong && opt->listener) { /* there are other clients */
+        rendezvous_refuse(rv, wrong);
+        return false;
+    }
     if (wrong) die(0, "the peer sent a wrong line: %s", wrong);
-    if (!opt->host) send_line(rv, line); /* a client that has gone is missed at the first barrier */
     if (mine->mtu < peer->mtu) peer->mtu = mine->mtu;
+    if (opt->host || (!is_closed(rv->fd) && send_line(rv, line))) return true;
+    if (opt->listener) { /* the next client may take its place */
+        rv->opt->timeout = rv->timeout;
+        close(rv->fd);
+    }
+    return false;
 }
 
 void rendezvous_sync(struct rendezvous *rv, const char *step) {

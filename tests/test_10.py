@@ -322,6 +322,22 @@ class OwnCrowd(Crowd):
 
 
 class Refused(SrqTest):
+    def test_who_is_refused_leaves_nothing(self):
+        """Neither its timeout nor its place: the server goes on to wait, and so after one that leaves before the answer."""
+        port, server = self.begin()
+        bad = end(start(SAMPLE, "-p", port, "-g", "0", "--timeout", "1", "127.0.0.1"))
+        self.check_failed(bad, SAMPLE, "client", "the server refused: ibv_modify_qp to RTR")
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=100) as tcp:
+                tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 "
+                            f"addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(3)}\n".encode())
+                tcp.shutdown(socket.SHUT_WR)
+                self.assertEqual(tcp.recv(4096), b"")
+        time.sleep(3)
+        self.served(end(self.client(port, 1)), 1, 80)
+        server = end(server)
+        self.assertEqual(server.status, 0, server)
+
     def test_a_gid_that_cannot_be_reached(self):
         """Its client is told, and neither the server nor another client ends. Also if it is the first one, whose
         clients= then does not count."""
