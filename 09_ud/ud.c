@@ -164,7 +164,8 @@ static struct peer *sender_of(struct side *s, struct ibv_wc *wc) {
     struct peer *p = s->peers;
     while (p < s->peers + s->count && !is_from(p, wc, slot)) p++;
     if (p == s->peers + s->count) return NULL;
-    if (p->ah || p->looked_up) return p->ah ? p : NULL;
+    if (p->ah) return p;
+    if (p->looked_up) return NULL; /* in vain */
     p->looked_up = true;
     if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &back)) return NULL;
     p->ah = ibv_create_ah(s->pd, &back);
