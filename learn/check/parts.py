@@ -84,7 +84,7 @@ def atomics(run):
 def bursts(run):
     return [("RDMA WRITE with immediate", to_peer(
         run, i % BURST * size(run), length=size(run), imm=(i, "why network"), solicited=int(i % BURST == BURST - 1)))
-        for i in range(BURST * (1 if run.todo("client") else asked(run, "iters")))]
+        for i in range(BURST * asked(run, "iters"))]
 
 
 def datagrams(role, every=True):
