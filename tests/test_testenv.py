@@ -137,6 +137,8 @@ class Places(unittest.TestCase):
                 out, status = words("learn/show/show.py", "03", cwd=root, **env)
                 self.assertEqual(status, 0, out)
                 self.assertTrue(os.path.exists(f"{root}/results/show/03.html"))
+                with open(f"{root}/results/show/03/printed.txt", encoding="utf-8") as printed:
+                    out += printed.read()
                 self.assertIn("role=client status=PASS", out)
                 self.assertNotIn("ERROR: ld.so", out)
 
