@@ -230,7 +230,8 @@ class Samples(ShowTest):
         if lab == "05":  # five blocks of 100 bytes: gathered from 1,300, written as one piece
             self.browser.key("End")
             self.assertEqual(([read, wrote], there), ([500, 0], [0, 500]))
-            self.assertIn("The NIC has read 500 of them and written 0.", self.text("#client svg desc"))
+            told = self.browser.value("[...document.querySelectorAll('#client svg desc')].map(d => d.textContent).join()")
+            self.assertIn("The NIC has read 500 of them and written 0.", told)
             self.assertEqual([what for *_, what in self.rows() if "client's NIC reads" in what], [
                 f"The client's NIC reads 100 bytes of memory: MR 0 + {300 * i}, block {i}." for i in range(5)])
 

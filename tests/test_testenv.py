@@ -286,7 +286,7 @@ class Run(unittest.TestCase):
                                text=True, stdin=subprocess.DEVNULL, timeout=900, check=False)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*memory holds "good morning"'
-                         r".*--- client: \./hello_write --message good morning 127\.0\.0\.1\n")
+                         r".*--- client: \./hello_write --message good morning 10\.0\.0\.1\n")
 
     def test_make_run_on_two_hosts_shows_both_sides(self):
         ended = subprocess.run(["make", "-s", "run", "HOSTS=2", "ARGS=--size 100"], env=VM,
