@@ -38,6 +38,7 @@ ONLY_IN = [("ibv_poll_cq", {*SAMPLES} - {"07_gssr", "09_ud"}),  # they have thei
            ("ibv_bind_mw", set()),  # only by option: see test_a_bind_that_fails
            *2 * [("ibv_post_recv", {*SAMPLES} - {"10_srq"})],  # by option: see test_a_receive_that_fails
            ("ibv_poll_cq", {*SAMPLES} - {"07_gssr"}),  # of the other queue, after a flush
+           *2 * [("ibv_destroy_qp", {*SAMPLES} - {"10_srq"})],  # of a client that is refused, or has gone: test_10.py
            *3 * [("ibv_modify_qp", {*SAMPLES} - {"01_hello_write", "09_ud"})]]  # written out there
 UNDO = re.compile("ibv_(de|close)")
 # What a server with several clients refuses one for, or counts as strange.
