@@ -275,9 +275,11 @@ def link_of(a, b):
     return a, ports
 
 
-def cut(a, b):
+def cut(a, *more):
     """cut A B: cut all links between two nodes"""
-    change("Unlink", a, b)
+    if a.startswith("-"):  # a script wants the other cut
+        os.execv("/usr/bin/cut", ["cut", a, *more])
+    change("Unlink", a, *more)
 
 
 def mend(a, b):
@@ -375,7 +377,20 @@ def ibstatus(*devices):
     return subprocess.call(["bash", "-c", script, "ibstatus", *devices], env=env)
 
 
-COMMANDS = {f.__name__.replace("_", "-"): f for f in (at, cut, mend, start_sm, stop_sm, sim)}
+def fabric_help():
+    """fabric-help: this list"""
+    for command in COMMANDS.values():
+        name, what = command.__doc__.split("\n")[0].split(": ", 1)
+        print(f"  {name:<26} {what}")
+    print(
+        "  ibhosts ibroute smpquery saquery perfquery …  the packages' tools: see their man pages"
+    )
+
+
+COMMANDS = {
+    f.__name__.replace("_", "-"): f
+    for f in (at, cut, mend, start_sm, stop_sm, sim, fabric_help, *report.COMMANDS)
+}
 
 
 def main(name, *arguments):

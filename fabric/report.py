@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What the shell's commands say about paths and tables, and the page of make fabric-map."""
 import html
+import json
 import os
 import re
 import shutil
@@ -141,8 +142,8 @@ def levels(fabric):
     return {lid: "leaf" if lid in leaves else "root" for lid in fabric.switches}
 
 
-def in_words(fabric, before):
-    """The tables and paths as {part of the page: {name: sentences}}; new is what was not before."""
+def in_words(fabric):
+    """The tables and paths, as {part of the page: {name: sentences}}."""
     names, parts = fabric.names, {"Forwarding tables": {}, "Paths": {}}
     for lid in sorted(fabric.switches):
         table = sorted(fabric.tables[lid].items())
@@ -177,8 +178,6 @@ def section(title, groups, before):
 
 def fabric_map(file="fabric.html"):
     """fabric-map [FILE]: a page with a picture, LIDs, forwarding tables, paths; run it again after a cut"""
-    import json  # noqa: PLC0415
-
     if not shutil.which("dot"):
         sys.exit("fabric: no dot: the package graphviz is missing")
     fabric, memory = routes.current(), os.environ["FABRIC"] + "/before.json"
@@ -187,7 +186,7 @@ def fabric_map(file="fabric.html"):
         with open(memory, encoding="utf-8") as old:
             before = json.load(old)
     count = fabric.load(fabric.pairs("all"))
-    parts = in_words(fabric, before)
+    parts = in_words(fabric)
     kinds = levels(fabric)
     rows = "".join(
         f"<tr><td>{lid}<td>{html.escape(fabric.names[lid])}<td>{kinds.get(lid, 'host')}"
@@ -209,3 +208,6 @@ def fabric_map(file="fabric.html"):
     with open(memory, "w", encoding="utf-8") as new:
         json.dump(parts, new)
     print(f"{file}: open it in a browser" + ("; red: not so at the last map" if before else ""))
+
+
+COMMANDS = path, load, loops, check_tables, fabric_map
