@@ -100,6 +100,20 @@ handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you han
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 
+##@ Below the verbs
+
+export TOPOLOGY HOSTS ROUTING
+fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn)
+	@testenv/deps.sh fabric
+	@fabric/fabric.py start $(if $(COMMAND),'$(COMMAND)')
+
+fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, paths (CUT="leaf1 spine1": after that)
+	@testenv/deps.sh fabric
+	@mkdir -p results
+	@fabric/fabric.py start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
+
+.PHONY: fabric fabric-map
+
 ##@ Measure
 
 bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)

@@ -108,7 +108,7 @@ def keep(folder, *limits):
         died = ibsim.poll() is not None
     if died:
         with open(f"{folder}/died", "w", encoding="utf-8") as file:
-            file.write(said(f"{folder}/ibsim.log"))
+            file.write(f"exit status {ibsim.returncode}: {said(folder + '/ibsim.log')}")
         for shell in in_fabric(os.path.basename(folder), but=(os.getpid(), os.getppid())):
             with contextlib.suppress(OSError):
                 os.kill(shell, signal.SIGHUP)
@@ -118,20 +118,21 @@ def keep(folder, *limits):
 
 def said(path):
     with open(path, encoding="utf-8", errors="replace") as file:
-        lines = [line for line in file.read().splitlines() if line.strip(" #")]
+        lines = [line for line in file.read().splitlines() if line.strip(" #") and line != "sim> "]
     return lines[-1] if lines else "no word"
 
 
 def wait_for(what, seconds, folder):
     """Until what() is true. No fabric that this machine can hold takes as long as this."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.02
     while not (found := what()):
         if os.path.exists(f"{folder}/died"):
             with open(f"{folder}/died", encoding="utf-8") as file:
                 sys.exit(f"fabric: the simulator has ended: {file.read()}")
         if time.monotonic() > end:
             sys.exit(f"fabric: not there after {seconds} s: {folder}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.5)
     return found
 
 
@@ -187,6 +188,7 @@ def start(*command):
     finally:
         keeper.stdin.close()
         keeper.wait()
+        end_all(folder)  # if the keeper could not
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0):  # those whose parents ended before them, too: see prctl
                 pass
@@ -344,14 +346,15 @@ def start_sm(name, *options):
 
 def stop_sm(name):
     """stop-sm HOST: end the OpenSM at a host"""
-    name, stopped = find(name)[2], False
+    name, stopped = find(name)[2], []
     for pid in in_fabric(os.environ["IBSIM_SOCKNAME"]):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if f"FABRIC_SM={name}".encode() in file.read().split(b"\0"):
-                os.kill(pid, signal.SIGKILL)
-                stopped = True
+                os.kill(pid, signal.SIGTERM)
+                stopped.append(pid)
     if not stopped:
         sys.exit(f"fabric: no OpenSM at {name}")
+    wait_for(lambda: not any(map(alive, stopped)), 60, os.environ["FABRIC"])
 
 
 def tool(name, *arguments):
@@ -393,11 +396,12 @@ COMMANDS = {
 }
 
 
-def main(name, *arguments):
+def main(name="start", *arguments):
     if name in ("start", "keep"):
         return {"start": start, "keep": keep}[name](*arguments)
     if name == "ibstatus" and os.environ.get("LD_PRELOAD"):
         return ibstatus(*arguments)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
     return COMMANDS[name](*arguments) if name in COMMANDS else tool(name, *arguments)
 
 
