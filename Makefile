@@ -163,11 +163,11 @@ bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what gra
 ##@ Develop
 
 test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list)
-	@testenv/deps.sh build vm wire test
+	@testenv/deps.sh build vm wire fabric test
 	@tests/run.sh quick
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines
-	@testenv/deps.sh build vm wire bench test test-all
+	@testenv/deps.sh build vm wire bench fabric test test-all
 	@tests/run.sh $(or $(TIER),all)
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)

@@ -295,18 +295,18 @@ def change(verb, a, b):
     for port in ports:
         console(f'{verb} "{node}"[{port}]')
         print(f"{verb} port {port} of {a}")
-    resweep()
+    sweep()
 
 
-def resweep():
-    """Lets OpenSM look at the whole fabric again: from now on, whatever it is doing."""
+def sweep():
+    """sweep: let OpenSM look at the whole fabric again"""
     folder = os.environ["FABRIC"]
     begin = os.path.getsize(f"{folder}/opensm.log")
     for pid in in_fabric(os.environ["IBSIM_SOCKNAME"]):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as file:
             if file.read() == "opensm\n":
                 os.kill(pid, signal.SIGHUP)
-    whole = re.compile(r"INITIATING HEAVY SWEEP .*\* SUBNET UP \*", re.S)
+    whole = re.compile(r"INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)", re.S)
     wait_for(lambda: whole.search(read_log(folder, "opensm", begin)), 600, folder)
 
 
@@ -392,7 +392,7 @@ def fabric_help():
 
 COMMANDS = {
     f.__name__.replace("_", "-"): f
-    for f in (at, cut, mend, start_sm, stop_sm, sim, fabric_help, *report.COMMANDS)
+    for f in (at, cut, mend, sweep, start_sm, stop_sm, sim, fabric_help, *report.COMMANDS)
 }
 
 
