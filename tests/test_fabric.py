@@ -5,6 +5,7 @@ import glob
 import os
 import pty
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -130,10 +131,12 @@ class Ends(unittest.TestCase):
         self.pid, self.terminal = pty.fork()
         if not self.pid:
             os.chdir(tempfile.gettempdir())
-            os.execv(START[0], START)
-        said = b""
+            os.execve(START[0], START, {**os.environ, "HOME": "/nonexistent"})  # no .bashrc
+        said, deadline = b"", time.monotonic() + 60
         while b"at host1> " not in said:
-            said += os.read(self.terminal, 4096)
+            self.assertLess(time.monotonic(), deadline, said)
+            if select.select([self.terminal], [], [], 1)[0]:
+                said += os.read(self.terminal, 4096)
 
     def child(self, word):
         for path in set(mine()) - self.before:
