@@ -11,6 +11,7 @@ import time
 
 import routes
 
+MANY = 200  # hosts: from there on the picture has the switches only, and the paths of load shift
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 :root {{ --ink: #111; --dim: #555; --line: #888; --bad: #a00000; }}
@@ -121,13 +122,16 @@ def entry_problem(fabric, far, words):
 def picture(fabric, count):
     """The fabric as graphviz draws it: hosts are ovals; a link's number: paths there/back."""
     lines = ["graph { node [fontname=sans]; edge [fontname=sans, fontsize=10];"]
+    small = len(fabric.hosts) <= MANY
     for lid, name in fabric.names.items():
+        if not small and lid not in fabric.switches:
+            continue
         label = f"{name}\nLID {lid}".replace("\\", "\\\\").replace('"', '\\"')
         lines.append(
             f'n{lid} [label="{label}", shape={"box" if lid in fabric.switches else "oval"}];'
         )
     for end, other in sorted(fabric.links.items()):
-        if end < other:
+        if end < other and (small or {end[0], other[0]} <= fabric.switches):
             label = f', label="{count[end]}/{count[other]}"' if count[end] + count[other] else ""
             lines.append(
                 f"n{end[0]} -- n{other[0]} [taillabel={end[1]}, headlabel={other[1]}{label}];"
@@ -192,7 +196,7 @@ def fabric_map(file="fabric.html"):
     if os.path.exists(memory):
         with open(memory, encoding="utf-8") as old:
             before = json.load(old)
-    count = fabric.load(fabric.pairs("all"))
+    count = fabric.load(fabric.pairs("all" if len(fabric.hosts) <= MANY else "shift"))
     parts = in_words(fabric)
     kinds = levels(fabric)
     rows = "".join(
@@ -204,7 +208,7 @@ def fabric_map(file="fabric.html"):
     )
     body = (
         f"<p>{len(fabric.hosts)} hosts, {len(fabric.switches)} switches; {time.strftime('%H:%M:%S')}. "
-        "At a link: its two ports, and how many of all paths between hosts use it, there/back.</p>"
+        "At a link: its two ports, and how many paths between hosts use it, there/back.</p>"
         + picture(fabric, count)
         + f"<h2>LIDs</h2><details><summary>{len(fabric.names)}</summary><table>{rows}</table></details>"
         + "".join(section(title, groups, before) for title, groups in parts.items())

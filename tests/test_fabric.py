@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """fabric/: what it says about tables and paths beside what the tools say; its lab; its ends."""
+import contextlib
 import glob
 import os
 import pty
@@ -48,16 +49,15 @@ def fabric(script, seconds=120, cwd=None, **env):
     )  # fmt: skip
 
 
-def mine():
-    """Fabrics' processes and files of this user."""
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        try:
-            with open(path, "rb") as file:
-                if b"IBSIM_SOCKNAME=fabric-" in file.read():
-                    yield path
-        except OSError:
-            pass
-    yield from glob.glob(tempfile.gettempdir() + "/fabric-*")
+def processes(name):
+    """Those of the fabric with this name: {PID: command line}."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*"):
+        with contextlib.suppress(OSError):
+            with open(path + "/environ", "rb") as environ, open(path + "/cmdline", "rb") as line:
+                if f"IBSIM_SOCKNAME={name}".encode() in environ.read().split(b"\0"):
+                    found[int(path[6:])] = line.read()
+    return found
 
 
 class Tables(unittest.TestCase):
@@ -127,11 +127,16 @@ class Ends(unittest.TestCase):
     """However it ends, no process and no file is left."""
 
     def setUp(self):
-        self.before = set(mine())
         self.pid, self.terminal = pty.fork()
         if not self.pid:
             os.chdir(tempfile.gettempdir())
             os.execve(START[0], START, {**os.environ, "HOME": "/nonexistent"})  # no .bashrc
+        self.prompt()
+        children = f"/proc/{self.pid}/task/{self.pid}/children"
+        with open(children, encoding="utf-8") as pids, open(f"/proc/{pids.read().split()[0]}/cmdline") as keeper:
+            self.folder = next(word for word in keeper.read().split("\0") if "/fabric-" in word)
+
+    def prompt(self):
         said, deadline = b"", time.monotonic() + 60
         while b"at host1> " not in said:
             self.assertLess(time.monotonic(), deadline, said)
@@ -139,21 +144,22 @@ class Ends(unittest.TestCase):
                 said += os.read(self.terminal, 4096)
 
     def child(self, word):
-        for path in set(mine()) - self.before:
-            with open(path.replace("environ", "cmdline"), "rb") as file:
-                if word in file.read():
-                    return int(path.split("/")[2])
-        return self.fail(word)
+        return next(pid for pid, line in processes(os.path.basename(self.folder)).items() if word in line)
 
     def tearDown(self):
         deadline = time.monotonic() + 60
-        while (left := set(mine()) - self.before) and time.monotonic() < deadline:
+        while left := {**processes(os.path.basename(self.folder)), **dict.fromkeys(glob.glob(self.folder))}:
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.1)
-        self.assertEqual(left, set())
+        os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        self.assertEqual(left, {})
 
     def test_exit(self):
-        os.write(self.terminal, b"\3ibnetdiscover & kill -9 $!\nsleep 1000 &\nexit\n")
+        os.write(self.terminal, b"\3")
+        self.prompt()
+        os.write(self.terminal, b"ibnetdiscover & kill -9 $!\nsleep 1000 &\nexit\n")
 
     def test_terminal_is_gone(self):
         os.close(self.terminal)
