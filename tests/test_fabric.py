@@ -44,7 +44,7 @@ print(entries, "entries", paths, "paths")
 def fabric(script, seconds=120, cwd=None, **env):
     """What a script prints in a fabric."""
     return subprocess.run(
-        [*START, script], env={**os.environ, **env}, cwd=cwd, timeout=seconds,
+        [*START, script], env={**os.environ, **env}, cwd=cwd or tempfile.gettempdir(), timeout=seconds,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
