@@ -130,8 +130,12 @@ def picture(fabric, count):
         lines.append(
             f'n{lid} [label="{label}", shape={"box" if lid in fabric.switches else "oval"}];'
         )
+    above, kinds = ("root", "leaf", "host"), levels(fabric)
+    rank = {lid: above.index(kinds.get(lid, "host")) for lid in fabric.names}
     for end, other in sorted(fabric.links.items()):
-        if end < other and (small or {end[0], other[0]} <= fabric.switches):
+        if (rank[end[0]], end) < (rank[other[0]], other) and (
+            small or {end[0], other[0]} <= fabric.switches
+        ):
             label = f', label="{count[end]}/{count[other]}"' if count[end] + count[other] else ""
             lines.append(
                 f"n{end[0]} -- n{other[0]} [taillabel={end[1]}, headlabel={other[1]}{label}];"
