@@ -149,6 +149,16 @@ def link_tools(folder):
         file.write(RC)
 
 
+def write_files(folder, text, nodes):
+    """What ibsim, OpenSM and find read."""
+    with open(f"{folder}/opensm.conf", "w", encoding="utf-8") as file:
+        file.write("force_log_flush TRUE\nsminfo_polling_timeout 1000\n")
+    with open(f"{folder}/net", "w", encoding="utf-8") as file:
+        file.write(text + "\n\n")
+    with open(f"{folder}/names", "w", encoding="utf-8") as file:
+        file.writelines(f"{node.id}\t{node.switch:d}\t{node.name}\n" for node in nodes.values())
+
+
 def start(*command):
     """A fabric for as long as a shell or a command runs."""
     kind, hosts = os.environ.get("TOPOLOGY") or "fat-tree", os.environ.get("HOSTS") or "8"
@@ -161,12 +171,7 @@ def start(*command):
     folder = tempfile.mkdtemp(prefix="fabric-")
     env = environment(folder)
     link_tools(folder)
-    with open(f"{folder}/opensm.conf", "w", encoding="utf-8") as file:
-        file.write("force_log_flush TRUE\nsminfo_polling_timeout 1000\n")
-    with open(f"{folder}/net", "w", encoding="utf-8") as file:
-        file.write(text + "\n\n")
-    with open(f"{folder}/names", "w", encoding="utf-8") as file:
-        file.writelines(f"{node.id}\t{node.switch:d}\t{node.name}\n" for node in nodes.values())
+    write_files(folder, text, nodes)
     ports = sum(node.ports + 1 for node in nodes.values()) + 1
     limits = [
         "-N",
