@@ -4,6 +4,8 @@
 SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
+# A verdict is no failure of make, whose "*** Error 1" would be the last that is read: make check and make
+# show end with 0 once they have looked (NOT_YET). For scripts learn/check/check.py check 05 ends with 1.
 # What a student writes, in directories like my05: make starter.
 MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 
@@ -11,27 +13,34 @@ MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 CLOCK  := $(if $(REAL),,TESTENV_CLOCK=virtual)
 ROUNDS := $(if $(REAL),11,3)
 
-##@ Run
+# Without V=1, and without make's -s, a line for each sample instead of the commands.
+BRIEF := $(if $(or $(V),$(findstring s,$(firstword -$(filter-out --%,$(MAKEFLAGS))))),,-s BRIEF=yes)
+ZH := $(filter zh% ZH%,$(firstword $(LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
+said = $(strip $(if $(ZH),$2,$1))
 
-all: $(SAMPLES) ## build every sample (one alone: cd 03_read && make)
+##@ Run 运行
+
+all: $(SAMPLES) ## build every sample (V=1 shows the commands; one alone: cd 03_read && make) ## 编译所有示例（V=1 显示命令；只编译一个：cd 03_read && make）
+	$(if $(BRIEF),@echo "$(call said,All samples are built. Next: make demo runs each of them; labs.md is the course,\
+		示例都已编译。下一步：make demo 运行全部示例；实验从 labs.zh.md 的 01 开始)",@:)
 
 $(SAMPLES): .objects
-	@$(MAKE) --no-print-directory -C $@
+	@$(MAKE) --no-print-directory $(BRIEF) -C $@
 
 .objects: # of common/ and blocks/, before several samples want them at a time
-	@$(MAKE) --no-print-directory -C 05_gather_write objects
+	@$(MAKE) --no-print-directory $(BRIEF) -C 05_gather_write objects
 
-deps: ## install what building and running take, if anything is missing
+deps: ## install what building and running take, if anything is missing ## 安装编译和运行所缺的软件包
 	@testenv/deps.sh build
 	@testenv/testenv.sh has-device || testenv/deps.sh vm
 
-demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides
+demo: deps ## install what is missing, run every pair on Soft-RoCE, show both sides ## 安装所缺的软件包，在 Soft-RoCE 上运行每一对程序，显示两端的输出
 	@$(MAKE) --no-print-directory -s all
 	@for own in $(MINE:/Makefile=); do $(MAKE) --no-print-directory -s -C $$own || :; done
 	@testenv/testenv.sh run testenv/demo.sh $(PROGRAMS) \
 		$(foreach own,$(MINE:/Makefile=),$(own)/$(basename $(notdir $(wildcard $(own)/*.c))))
 
-shell: deps ## a shell with an RDMA device; once more in a second terminal joins it
+shell: deps ## a shell with an RDMA device; once more in a second terminal joins it ## 打开一个有 RDMA 设备的 shell；在第二个终端里再运行一次，就进入同一环境
 	@mkdir -p results
 	@testenv/testenv.sh shell
 
@@ -40,7 +49,7 @@ lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's numb
 
 wire: LAB ?= 01
 wire: pcap = results/wire/$(notdir $(lab)).pcap
-wire: ## run a sample between two hosts and show its packets, also if it fails (LAB=03, ARGS="--size 1K")
+wire: ## run a sample between two hosts and show its packets, also if it fails (LAB=03, ARGS="--size 1K") ## 在两台主机之间运行一个示例并显示它的包，失败时也显示（LAB=03, ARGS="--size 1K"）
 	@testenv/deps.sh build vm wire
 	@mkdir -p results/wire
 	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
@@ -48,75 +57,74 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
 		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
 
-doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question
+doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question ## 这台机器有哪些 RDMA 条件、有什么问题、怎样解决；提问时可以贴上它的输出
 	@testenv/doctor.sh
 
-rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface)
+rxe-up: ## as root: add Soft-RoCE to this machine (NETDEV=eth0 names the interface) ## 以 root 身份：给这台机器加一个 Soft-RoCE 设备（NETDEV=eth0 指定网络接口）
 	@testenv/testenv.sh rxe-up $(NETDEV)
 
-rxe-down: ## as root: remove it again
+rxe-down: ## as root: remove it again ## 以 root 身份：删除该设备
 	@testenv/testenv.sh rxe-down
 
 .PHONY: all $(SAMPLES) .objects deps demo shell wire doctor rxe-up rxe-down
 
-##@ Learn
+##@ Learn 学习
 
-starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 13）的程序，其中要你写的部分留空
 	@learn/starter.py make "$(LAB)" "$(DIR)"
 
-check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错
 	@testenv/deps.sh vm
-	@learn/check/check.py check "$(LAB)" "$(DIR)"
+	@NOT_YET=0 learn/check/check.py check "$(LAB)" "$(DIR)"
 
-hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one ## LAB=05 [DIR=my05]：给第一个不正确的部分一条提示；再运行一次，提示更明白
 	@testenv/deps.sh vm
 	@learn/check/check.py hint "$(LAB)" "$(DIR)"
 
-watch: deps ## LAB=05 [DIR=my05]: check after each change of the program
+watch: deps ## LAB=05 [DIR=my05]: check after each change of the program ## LAB=05 [DIR=my05]：程序每改一次就检查一次
 	@testenv/deps.sh vm
 	@learn/check/check.py watch "$(LAB)" "$(DIR)"
 
-progress: ## which labs you have begun, and how far you are
+progress: ## which labs you have begun, and how far you are ## 你开始了哪些实验，各做到哪里
 	@learn/check/check.py progress
 
-break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets)
+break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets) ## STEP=07：先预测一处改动会破坏什么，再运行，看原因；结果写入 answers.txt（WIRE=no：不显示包）
 	@learn/break.py "$(STEP)"
 
-answers: ## make answers.txt with a place for each answer, or say which are missing
+answers: ## make answers.txt with a place for each answer, or say which are missing ## 生成 answers.txt，每个问题留有答案的位置；或者指出还缺哪些答案
 	@learn/answers.py
 
 show: LAB ?= 01
-show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1)
+show: ## step through a run in the browser: memory, queues, packets (LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1) ## 在浏览器中逐步查看一次运行：内存、队列、包（LAB=05 [DIR=my05] ARGS="--size 1K" HOSTS=1）
 	@testenv/deps.sh build vm wire
-	@learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
+	@NOT_YET=0 learn/show/show.py "$(LAB)" "$(DIR)" $(ARGS)
 
-cheatsheet: ## statuses, attributes, rights, operations and limits: the section of labs.md (LAB_LANG=zh: in Chinese)
-	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(filter zh%,$(or $(LAB_LANG),$(LC_ALL),$(LC_MESSAGES),$(LANG))),labs.zh.md,labs.md) | \
+cheatsheet: ## statuses, attributes, rights, operations and limits: from reference.md (LAB_LANG=zh: in Chinese) ## 状态码、属性、访问权限、操作和限制：摘自 reference.zh.md（LAB_LANG=zh：中文）
+	@awk '/^## /{on=/Cheat sheet|速查表/} on' $(if $(ZH),reference.zh.md,reference.md) | \
 		sed '/^## /,/^$$/d;/^`make/,/^$$/d;/^|-/d;s/](#[^)]*)//g;s/[][`*]//g'
 
-handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in
+handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in ## STUDENT=学号 [LAB=05]：用你的布局运行全部，打包要上交的内容
 	@$(MAKE) --no-print-directory -s all
 	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 
-##@ Below the verbs
+##@ Below the verbs verbs 的下层
 
-export TOPOLOGY HOSTS ROUTING
-fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn)
+fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn) ## 在模拟的 InfiniBand 网络里打开 shell，带真正的 OpenSM（TOPOLOGY=torus|文件 HOSTS=8 ROUTING=updn）
 	@testenv/deps.sh fabric
 	@fabric/fabric.py start $(if $(COMMAND),'$(COMMAND)')
 
-fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, paths (CUT="leaf1 spine1": after that)
+fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, paths (CUT="leaf1 spine1": after that) ## 这样一个网络的网页：图、LID、转发表、路径（CUT="leaf1 spine1"：断开之后）
 	@testenv/deps.sh fabric
 	@mkdir -p results
 	@fabric/fabric.py start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
 
 .PHONY: fabric fabric-map
 
-##@ Measure
+##@ Measure 测量
 
-bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under results/ (REAL=1: in real time)
+bench: deps ## measure 05 to 07, or DIR=my05, in virtual time (installs gnuplot and perftest); figures under results/ (REAL=1: in real time) ## 在虚拟时间里测量 05 到 07，或 DIR=my05；先安装 gnuplot 和 perftest，图在 results/（REAL=1：真实时间）
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
 	@mkdir -p results
@@ -124,12 +132,12 @@ bench: deps ## measure 05 to 07, or DIR=my05, in virtual time; figures under res
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/measure.sh "$(DIR:%/=%)" --iters=$(ROUNDS)
 	@bench/plot.sh $(DIR:%/=%)
 
-bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time)
+bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real time) ## 我们的连续传输与 perftest 的对比（REAL=1：真实时间）
 	@testenv/deps.sh vm bench
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
-bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time)
+bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time) ## 出借内存的开销：内存窗口或内存区域（REAL=1：真实时间）
 	@testenv/deps.sh vm
 	@mkdir -p build
 	@gcc -O2 -Wall -Icommon -o build/window bench/window.c common/*.c -libverbs
@@ -137,49 +145,50 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 
 .PHONY: bench bench-peers bench-window
 
-##@ Teach
+##@ Teach 教学
 
-student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz
+student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz ## 教师用：除 LABS="05 06 07"（LABS=all）的答案以外的全部内容，打包为 results/hello-verbs.tar.gz
 	@learn/release.py $(or $(LABS),05 06 07)
 
-grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table
+grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table ## HANDINS=目录：每份作业的得分和理由，以及总表
 	@mkdir -p results
 	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
 		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"
 
-grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one
+grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one ## DIR=目录 [LAB=05]：运行一个班或一个人的程序
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s all
 	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
 
-similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike
+similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike ## DIR=目录 [LAB=05]：找出相似的程序
 	@grading/similar.py "$(or $(LAB),05)" "$(DIR)"
 
-bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there
+bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]：在这些平台上给一个实验评分的文件包
 	@grading/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
 
 .PHONY: student-release grade grade-program similar bundle
 
-##@ Develop
+##@ Develop 开发
 
-test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list)
-	@testenv/deps.sh build vm wire fabric test
+test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试；ONLY=list）
+	@testenv/deps.sh build vm wire test
 	@tests/run.sh quick
 
-test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines
+test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines ## 全部测试：还包括 sanitizer、故障、其他内核、处理器和机器
 	@testenv/deps.sh build vm wire bench fabric test test-all
 	@tests/run.sh $(or $(TIER),all)
 
-fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...)
+fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...) ## 把一千万行残缺的文本喂给读取外来输入的代码（RUNS=...）
 	@testenv/deps.sh build test
 	@tests/fuzz/run.sh $(RUNS)
 
-clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs)
+clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs) ## 删除编译结果（虚拟机的内核仍保留在 ~/.cache/hello-verbs）
 	@for s in $(SAMPLES); do $(MAKE) --no-print-directory -s -C $$s clean; done
 	rm -rf build
 
-help: ## this list
-	@sed -n 's/^##@ //p; s/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS="|" read -r t d; do \
+help: ## this list ## 显示这个列表
+	@sed -n 's/^##@ \(.*\) \(.*\)/$(call said,\1,\2)/p; s/^\([a-z-]*\):.* ## \(.*\) ## \(.*\)/\1|$(call said,\2,\3)/p' Makefile | \
+		while IFS="|" read -r t d; do \
 		if [ -n "$$d" ]; then printf "  make %-15s %s\n" "$$t" "$$d"; else printf "%s\n" "$$t"; fi; done
 
 .PHONY: test test-all fuzz clean help

@@ -44,15 +44,15 @@ int main(int argc, char **argv) {
     struct port port;
     rendezvous_open(&rv, &opt, &peer);
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
     if (!cq) die(errno, "ibv_create_cq");
 
-    /* 3. Memory: the text between two guards. All of it is poisoned first, to see later which
-     * bytes were written. Only the text's bytes are registered, with the least rights. On the
-     * client the NIC only reads them. On the server the peer writes them: REMOTE_WRITE, which
-     * needs LOCAL_WRITE as well. */
+    /* 3. Memory: the text between two guards. All of it is poisoned first, to see later which bytes
+     * were written. Only the text is registered, with the least rights. The client's NIC only reads
+     * it. On the server the peer writes it: REMOTE_WRITE, which needs LOCAL_WRITE as well. */
     char *text = guarded_alloc(opt.size);
     poison_fill(text, opt.size, 0);
     if (client) memcpy(text, message, opt.size);
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     struct ibv_qp_attr to_init = {
         .qp_state = IBV_QPS_INIT,
         .port_num = port.num,
-        .pkey_index = 0, /* index 0 is usually the default partition */
+        .pkey_index = (uint16_t)opt.pkey_idx, /* 0: usually the default partition */
         .qp_access_flags = client ? 0 : IBV_ACCESS_REMOTE_WRITE,
     };
     check(ibv_modify_qp(qp, &to_init,

@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
     struct port port;
     rendezvous_open(&rv, &opt, &peer);
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *send_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);

@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
     check(ibv_query_device(ctx, &attr), "ibv_query_device");
     if (attr.atomic_cap == IBV_ATOMIC_NONE)
         stop(EXIT_NO_DEVICE, 0, "no atomic operations on %s: ATOMIC_NONE", port.device);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);

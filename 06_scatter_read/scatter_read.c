@@ -62,12 +62,13 @@ static uint32_t build_scatter_list(struct side *s, const struct layout *l, const
             s->wr[n - 1].num_sge++;
             continue;
         }
-        s->wr[n++] = (struct ibv_send_wr){
+        s->wr[n] = (struct ibv_send_wr){
             .sg_list = &s->sge[i],
             .num_sge = 1,
             .opcode = IBV_WR_RDMA_READ,
             .wr.rdma = {.remote_addr = s->remote_addr + i * l->block_size, .rkey = s->rkey},
         };
+        n++;
     }
     return n;
 }
@@ -158,6 +159,7 @@ int main(int argc, char **argv) {
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
     check(ibv_query_device(ctx, &device), "ibv_query_device");
     print_layout(&opt, &work);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, NULL, 0);
@@ -192,8 +194,9 @@ int main(int argc, char **argv) {
                     .max_recv_wr = 1,
                     .max_recv_sge = 1},
         };
+        errno = 0; /* a driver may return NULL and set nothing */
         side.qp = ibv_create_qp(pd, &init);
-    } while (!side.qp && (errno == EINVAL || errno == ENOMEM) && (side.max_sge /= 2) > 0);
+    } while (!side.qp && ask_for_less(&side.max_sge, &side.queue));
     if (!side.qp) die(errno, "ibv_create_qp");
     side.queue = smaller(side.queue, init.cap.max_send_wr);
     side.max_sge = smaller(side.max_sge, init.cap.max_send_sge);

@@ -38,7 +38,7 @@
 #include <poll.h>
 
 enum {
-    QUEUE_SIZE = 1024,     /* work requests in the send queue, and in the receive queue */
+    QUEUE_SIZE = 1024,     /* work requests in the send queue, and in the receive queue, at most */
     PART = QUEUE_SIZE / 4, /* work requests in one post, at most */
     ACKS = 16              /* receives for acknowledgements */
 };
@@ -48,6 +48,8 @@ struct side {
     struct ibv_qp *qp;
     struct ibv_mr *blocks_mr, *contig_mr;
     struct memory memory;    /* contig: staging buffers, one message each */
+    uint32_t queue;          /* work requests in a queue: QUEUE_SIZE, or what the device can hold */
+    uint32_t part;           /* work requests in one post: a quarter of that */
     uint32_t max_sge;        /* SGEs in a work request, of the side that takes fewer */
     uint64_t posted, done;   /* work requests in the send queue, since the start */
     uint64_t acked;          /* client: receives that the server says it has used */
@@ -93,7 +95,8 @@ static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) 
 /* Posts SENDs first to first + n - 1 of a message as one chain. Only the last one is signalled. Its
  * wr_id is the number of work requests that are done when it completes. */
 static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
-    struct ibv_send_wr wr[PART], *bad_wr;
+    struct ibv_send_wr wr[PART];
+    struct ibv_send_wr *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_send_wr){
@@ -111,7 +114,8 @@ static void post_sends(struct side *s, const struct pieces *p, uint32_t first, u
 
 /* Posts receives first to first + n - 1 of a message as one chain. Each has its own completion. */
 static void post_receives(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
-    struct ibv_recv_wr wr[PART], *bad_wr;
+    struct ibv_recv_wr wr[PART];
+    struct ibv_recv_wr *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_recv_wr){
@@ -138,7 +142,8 @@ static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct
         /* Only a completion that comes after this call makes an event. One that has come just
          * before does not, so poll once more. */
         check(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-        if ((n = ibv_poll_cq(cq, 1, wc)) != 0) break;
+        n = ibv_poll_cq(cq, 1, wc);
+        if (n != 0) break;
         if (now() > deadline) die(0, "no completion of %s in %ju s", what, s->timeout);
         if (poll(&channel, 1, (int)((deadline - now()) * 1000) + 1) <= 0) continue;
         check(ibv_get_cq_event(cq->channel, &from, &context), "ibv_get_cq_event");
@@ -163,7 +168,8 @@ static void wait_until_done(struct side *s, uint64_t count) {
 
 /* A receive without memory, for an acknowledgement. */
 static void post_ack_receive(struct side *s) {
-    struct ibv_recv_wr wr = {.num_sge = 0}, *bad_wr;
+    struct ibv_recv_wr wr = {.num_sge = 0};
+    struct ibv_recv_wr *bad_wr;
     check(ibv_post_recv(s->qp, &wr, &bad_wr), "ibv_post_recv for an acknowledgement");
 }
 
@@ -193,10 +199,12 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
         const double start = now();
         if (method == METHOD_COPY)
             layout_pack(l, s->memory.blocks, s->memory.contig + (i % depth) * l->bytes);
-        for (uint32_t first = 0, n; first < p.wrs; first += n) {
-            n = smaller(p.wrs - first, PART);
+        for (uint32_t first = 0; first < p.wrs; first += s->part) {
+            const uint32_t n = smaller(p.wrs - first, s->part);
             if (s->posted + n > s->acked + QUEUE_SIZE)
                 wait_until_acked(s, s->posted + n - QUEUE_SIZE);
+            if (s->posted + n > s->done + s->queue) /* only where a queue is shorter */
+                wait_until_done(s, s->posted + n - s->queue);
             post_sends(s, &p, first, n);
         }
         last_of[i % depth] = s->posted;
@@ -212,13 +220,15 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
  * parts. It continues where it stopped: at receive next_wr of message next_message. */
 static void post_ahead(struct side *s, const struct layout *l, enum method method, unsigned limit,
                        unsigned depth) {
-    while (s->next_message < limit && s->expected < s->used + QUEUE_SIZE) {
+    while (s->next_message < limit && s->expected < s->used + s->queue) {
         const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
-        const uint32_t room = (uint32_t)(s->used + QUEUE_SIZE - s->expected);
-        const uint32_t n = smaller(p.wrs - s->next_wr, smaller(PART, room));
+        const uint32_t room = (uint32_t)(s->used + s->queue - s->expected);
+        const uint32_t n = smaller(p.wrs - s->next_wr, smaller(s->part, room));
         post_receives(s, &p, s->next_wr, n);
         s->next_wr += n;
-        if (s->next_wr == p.wrs) s->next_message++, s->next_wr = 0;
+        if (s->next_wr < p.wrs) continue;
+        s->next_message++;
+        s->next_wr = 0;
     }
 }
 
@@ -226,17 +236,22 @@ static void post_ahead(struct side *s, const struct layout *l, enum method metho
 static void expect_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
                             unsigned depth) {
     struct side *s = ctx;
-    s->next_message = s->next_wr = 0;
+    s->next_message = 0;
+    s->next_wr = 0;
     post_ahead(s, l, method, smaller(count, depth), depth);
 }
 
 /* Server: tells the client how many receives have been used. */
 static void send_ack(struct side *s) {
-    struct ibv_send_wr *bad_wr, wr = {.wr_id = ++s->posted,
-                                      .opcode = IBV_WR_SEND_WITH_IMM,
-                                      .imm_data = htonl((uint32_t)s->used),
-                                      .send_flags = IBV_SEND_SIGNALED};
-    if (s->posted - s->done > QUEUE_SIZE / 2) wait_until_done(s, s->done + 1);
+    struct ibv_send_wr *bad_wr;
+    s->posted++;
+    struct ibv_send_wr wr = {
+        .wr_id = s->posted,
+        .opcode = IBV_WR_SEND_WITH_IMM,
+        .imm_data = htonl((uint32_t)s->used),
+        .send_flags = IBV_SEND_SIGNALED,
+    };
+    if (s->posted - s->done > s->queue / 2) wait_until_done(s, s->done + 1);
     check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of an acknowledgement");
 }
 
@@ -248,20 +263,31 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
     struct ibv_wc wc;
     (void)latency; /* the client's to measure */
     const uint32_t per_message = pieces_of(s, l, method, 0).wrs;
-    uint64_t told = s->used, bytes = 0;
-    for (unsigned i = 0, k = 1; i < count; k = k % per_message + 1) { /* message i, receive k */
+    /* So that never more than ACKS acknowledgements are on their way. */
+    const uint32_t ack_after = s->part > QUEUE_SIZE / ACKS ? s->part : QUEUE_SIZE / ACKS;
+    uint64_t told = s->used; /* as the last acknowledgement said it */
+    uint64_t bytes = 0;
+    uint32_t received = 0; /* of this message's receives */
+    unsigned i = 0;        /* this message */
+    while (i < count) {
         wait_for(s, s->qp->recv_cq, "the receive", &wc);
-        if (wc.wr_id != s->used++) die(0, "the receive: wr_id %ju completed", wc.wr_id);
+        if (wc.wr_id != s->used) die(0, "the receive: wr_id %ju completed", wc.wr_id);
+        s->used++;
+        received++;
         bytes += wc.byte_len;
-        const bool ended = k == per_message;
-        if (ended && method == METHOD_COPY)
-            layout_unpack(l, s->memory.contig + (i % depth) * l->bytes, s->memory.blocks);
-        i += ended;
-        if (ended && bytes != i * l->bytes) /* a message shorter than its receive is no error */
-            die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
-        if (s->used - told < PART && !(ended && (i == count || i % ((depth + 1) / 2) == 0)))
-            continue;
+        const bool ended = received == per_message;
+        if (ended) {
+            if (method == METHOD_COPY)
+                layout_unpack(l, s->memory.contig + (i % depth) * l->bytes, s->memory.blocks);
+            i++;
+            received = 0;
+            if (bytes != i * l->bytes) /* a message shorter than its receive is no error */
+                die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
+        }
+        const bool due = ended && (i == count || i % ((depth + 1) / 2) == 0);
+        if (!due && (s->used - told) % s->part != 0) continue;
         post_ahead(s, l, method, smaller(count, i + depth), depth);
+        if (!due && s->used - told < ack_after) continue;
         send_ack(s);
         told = s->used;
     }
@@ -283,13 +309,16 @@ int main(int argc, char **argv) {
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
     check(ibv_query_device(ctx, &device), "ibv_query_device");
     print_layout(&opt, &work);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
     if (!channel) die(errno, "ibv_create_comp_channel");
-    struct ibv_cq *send_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
+    const uint32_t holds = smaller((uint32_t)device.max_qp_wr, (uint32_t)device.max_cqe);
+    const uint32_t queue = smaller(QUEUE_SIZE, holds);
+    struct ibv_cq *send_cq = ibv_create_cq(ctx, (int)queue, NULL, channel, 0);
     if (!send_cq) die(errno, "ibv_create_cq");
-    struct ibv_cq *recv_cq = ibv_create_cq(ctx, QUEUE_SIZE, NULL, channel, 0);
+    struct ibv_cq *recv_cq = ibv_create_cq(ctx, (int)queue, NULL, channel, 0);
     if (!recv_cq) die(errno, "ibv_create_cq");
 
     /* 3. Memory: blocks and staging buffers on both sides. Only the server's own NIC writes. */
@@ -304,7 +333,10 @@ int main(int argc, char **argv) {
     const double registering = now() - start;
 
     /* 4. The queue pair: as many SGEs in a work request as the device allows. A device cannot
-     * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half. */
+     * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half; the queues
+     * are shortened only when one SGE is left. A client can't know that the server's are shorter
+     * than QUEUE_SIZE: its SENDs then find no receive at times, and are repeated (RNR NAK). */
+    side.queue = queue;
     side.max_sge = (uint32_t)device.max_sge;
     struct ibv_qp_init_attr init;
     do {
@@ -312,14 +344,16 @@ int main(int argc, char **argv) {
             .qp_type = IBV_QPT_RC,
             .send_cq = send_cq,
             .recv_cq = recv_cq,
-            .cap = {.max_send_wr = QUEUE_SIZE,
+            .cap = {.max_send_wr = side.queue,
                     .max_send_sge = client ? side.max_sge : 1,
-                    .max_recv_wr = client ? ACKS : QUEUE_SIZE,
+                    .max_recv_wr = client ? ACKS : side.queue,
                     .max_recv_sge = client ? 1 : side.max_sge},
         };
+        errno = 0; /* a driver may return NULL and set nothing */
         side.qp = ibv_create_qp(pd, &init);
-    } while (!side.qp && (errno == EINVAL || errno == ENOMEM) && (side.max_sge /= 2) > 0);
+    } while (!side.qp && ask_for_less(&side.max_sge, &side.queue));
     if (!side.qp) die(errno, "ibv_create_qp");
+    side.part = side.queue > 4 ? side.queue / 4 : 1;
     side.max_sge = smaller(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
 
     /* 5. Exchange: no memory address, but how many SGEs a work request can have here. */

@@ -27,7 +27,33 @@
 #include <arpa/inet.h>
 #include <poll.h>
 
-enum { BURST = 4, ALL = (1 << BURST) - 1, LATE = 100 /* ms */ };
+/* A burst's messages have a bit each: bit k is that of message first + k. */
+enum {
+    BURST = 4,
+    ALL = (1 << BURST) - 1,
+    LATE = 100 /* ms, on UC: so long the server waits for messages that are still on their way */
+};
+
+/* One side of the transfer: what the functions below share. */
+struct side {
+    struct ibv_qp *qp; /* with one completion queue for both directions */
+    struct ibv_comp_channel *channel;
+    char *buf;              /* room for a burst */
+    uint32_t size;          /* bytes in a message */
+    uint32_t lkey;          /* client: of buf */
+    uint32_t rkey;          /* client: of the server's memory, */
+    uint64_t remote_addr;   /* and where that begins */
+    uint64_t seed, timeout; /* of the first message; seconds */
+    bool uc;                /* an unreliable connection */
+    uint64_t posted, used;  /* server: receives posted and used, since the start */
+    uint64_t wakes;         /* server: how often an event has woken it */
+    uint64_t arrived;       /* messages in time, since the start, */
+    uint64_t missed, late;  /* and not in time; server: those of them that came later */
+};
+
+static char *slot(const struct side *s, uint64_t number) {
+    return s->buf + number % BURST * s->size;
+}
 
 static void format_work(const struct options *opt, char *out, size_t room) {
     snprintf(out, room, ",transport=%s", *(const bool *)opt->work ? "uc" : "rc");
@@ -40,12 +66,190 @@ static const char *parse_work(struct options *opt, const char *text) {
     return opt->size <= MAX_SIZE / BURST ? NULL : "size is above 16 MiB";
 }
 
+/* Client: 7. the verb. A WRITE with immediate data uses up a receive, as a SEND does, and makes a
+ * completion at the receiver. The WRITE still says where its data goes. */
+static void send_burst(const struct side *s, uint64_t first) {
+    for (uint64_t i = first; i < first + BURST; i++) {
+        const bool last = i + 1 == first + BURST;
+        struct ibv_sge sge = {
+            .addr = (uintptr_t)slot(s, i),
+            .length = s->size,
+            .lkey = s->lkey,
+        };
+        struct ibv_send_wr wr = {
+            .wr_id = i,
+            .sg_list = &sge,
+            .num_sge = 1,
+            .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+            .imm_data = htonl((uint32_t)i), /* its 4 bytes go out as they are */
+            .send_flags = IBV_SEND_SIGNALED | (last ? IBV_SEND_SOLICITED : 0),
+            .wr.rdma = {.remote_addr = s->remote_addr + i % BURST * s->size, .rkey = s->rkey},
+        };
+        struct ibv_send_wr *bad_wr;
+        struct ibv_wc wc;
+        check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of the WRITE");
+        wait_completion(s->qp->send_cq, "the WRITE", s->timeout, &wc); /* on UC: it has been sent */
+        if (wc.wr_id != i) die(0, "another request's completion");
+    }
+}
+
+/* Server: posts receives until a burst has one for each message. They need no memory. */
+static void post_receives(struct side *s) {
+    while (s->posted < s->used + BURST) {
+        struct ibv_recv_wr wr = {.wr_id = s->posted, .num_sge = 0};
+        struct ibv_recv_wr *bad_wr;
+        check(ibv_post_recv(s->qp, &wr, &bad_wr), "ibv_post_recv");
+        s->posted++;
+    }
+}
+
+/* Server: sleeps until the completion channel has an event. */
+static void sleep_until_event(struct side *s, uint64_t first) {
+    struct pollfd channel = {.fd = s->channel->fd, .events = POLLIN};
+    struct ibv_cq *cq;
+    void *context;
+    if (poll(&channel, 1, (int)s->timeout * 1000) < 1)
+        die(0, "no completion of message %ju in %ju s", first, s->timeout);
+    check(ibv_get_cq_event(s->channel, &cq, &context), "ibv_get_cq_event");
+    ibv_ack_cq_events(cq, 1); /* ibv_destroy_cq waits until all are acknowledged */
+    s->wakes++;
+}
+
+/* Server: the next message's completion. Returns false if there is none: on UC the messages that
+ * have not come by now are lost. On RC it sleeps until one comes. */
+static bool next_message(struct side *s, uint64_t first, struct ibv_wc *wc) {
+    int n;
+    while ((n = ibv_poll_cq(s->qp->recv_cq, 1, wc)) == 0) {
+        if (s->uc) return false;
+        /* Only a completion that comes after this call makes an event (here: if it is solicited,
+         * or an error; ibv_req_notify_cq(3)). For those that came just before it, poll once more.
+         */
+        check(ibv_req_notify_cq(s->qp->recv_cq, 1 /* solicited_only */), "ibv_req_notify_cq");
+        n = ibv_poll_cq(s->qp->recv_cq, 1, wc);
+        if (n != 0) break;
+        sleep_until_event(s, first);
+    }
+    if (n < 0) die(0, "ibv_poll_cq");
+    if (wc->status != IBV_WC_SUCCESS) die_wc(wc, "the receive");
+    if (wc->wr_id != s->used) die(0, "another receive's completion");
+    s->used++;
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) die(0, "the peer sent another message");
+    return true;
+}
+
+/* Server: is it a message of an earlier burst? On UC, one of those that were counted as missed. */
+static bool too_late(struct side *s, uint64_t first, const struct ibv_wc *wc) {
+    const uint64_t number = ntohl(wc->imm_data);
+    if (number >= first || s->late == s->missed) return false;
+    printf("message %ju came too late\n", number);
+    s->late++;
+    return true;
+}
+
+static void die_of_number(const struct ibv_wc *wc) {
+    die(0, "an immediate that nobody sent: %u, %u bytes", ntohl(wc->imm_data), wc->byte_len);
+}
+
+/* Server: before a burst, its memory and its receives. A message that came too late for the burst
+ * before has used up a receive. */
+static void prepare_burst(struct side *s, uint64_t first) {
+    struct ibv_wc wc;
+    while (s->uc && next_message(s, first, &wc))
+        if (!too_late(s, first, &wc)) die_of_number(&wc);
+    for (uint64_t i = first; i < first + BURST; i++) poison_fill(slot(s, i), s->size, s->seed + i);
+    post_receives(s);
+}
+
+/* Server: waits for the messages of a burst. Returns the bits of those that have come. */
+static uint64_t receive_burst(struct side *s, uint64_t first) {
+    uint64_t came = 0;
+    uint64_t overwritten = 0; /* slots in which an earlier burst's message is the last one */
+    struct ibv_wc wc;
+    while (came != ALL && next_message(s, first, &wc)) {
+        const uint64_t number = ntohl(wc.imm_data);
+        const uint64_t bit = 1u << number % BURST;
+        if (too_late(s, first, &wc)) {
+            came &= ~bit;
+            overwritten |= bit;
+            continue;
+        }
+        if (number < first || number >= first + BURST || wc.byte_len != s->size) die_of_number(&wc);
+        if (!s->uc && came + 1 != bit) die_of_number(&wc); /* RC keeps the order */
+        came |= bit;
+        overwritten &= ~bit;
+    }
+    for (uint64_t i = first; i < first + BURST; i++)
+        if (overwritten >> i % BURST & 1) poison_fill(slot(s, i), s->size, s->seed + i);
+    return came;
+}
+
+/* Both sides: 8. verify every byte. Of a missed message, some packets may be here. Behind them is
+ * poison, which is the pattern if it is inverted. */
+static bool verify_burst(struct side *s, uint64_t first, uint64_t came, bool client,
+                         uint64_t *digest) {
+    bool pass = true;
+    for (uint64_t i = first; i < first + BURST; i++) {
+        char *message = slot(s, i);
+        const bool here = came >> i % BURST & 1;
+        size_t n = s->size;
+        if (!here && !client) n = pattern_check(message, s->size, s->seed + i);
+        for (; n < s->size; n++) message[n] = (char)~message[n];
+        pass = pattern_right("message", message, s->size, s->seed + i) && pass;
+        if (here) {
+            s->arrived++;
+            *digest = fnv1a(*digest, message, s->size);
+        } else {
+            s->missed++;
+            printf("message %ju missed\n", i);
+        }
+    }
+    return pass;
+}
+
+/* On UC, the last message may be lost: nothing wakes the server. TCP says that all have been sent;
+ * some may still come. */
+static void wait_for_the_last(const struct side *s, struct rendezvous *rv) {
+    if (!s->uc) return;
+    rendezvous_sync(rv, "sent");
+    poll(NULL, 0, LATE);
+}
+
+/* One burst of the client. Returns whether its memory is as it was. */
+static bool client_burst(struct side *s, struct rendezvous *rv, uint64_t first, uint64_t *digest) {
+    uint64_t came;
+    for (uint64_t i = first; i < first + BURST; i++) pattern_fill(slot(s, i), s->size, s->seed + i);
+    rendezvous_sync(rv, "ready");
+    send_burst(s, first);
+    wait_for_the_last(s, rv);
+    rendezvous_sync(rv, "arrived=15"); /* the client has sent ALL; the server says what came */
+    if (!parse_number(strchr(rv->line, '=') + 1, 0, ALL, &came))
+        die(0, "the peer sent '%s'", rv->line);
+    return verify_burst(s, first, came, true, digest);
+}
+
+/* One burst of the server. Returns whether all that came is right. It verifies before it says what
+ * came. (On UC, a message of an earlier burst that comes just during this is taken for a wrong one:
+ * who uses memory again without acknowledgements can't rule that out.) */
+static bool server_burst(struct side *s, struct rendezvous *rv, uint64_t first, uint64_t *digest) {
+    char step[32];
+    prepare_burst(s, first);
+    rendezvous_sync(rv, "ready");
+    wait_for_the_last(s, rv);
+    const uint64_t came = receive_burst(s, first);
+    const bool pass = verify_burst(s, first, came, false, digest);
+    snprintf(step, sizeof(step), "arrived=%ju", came);
+    rendezvous_sync(rv, step);
+    return pass;
+}
+
 int main(int argc, char **argv) {
     /* 1. Options. A host argument makes this the client. */
     const char *transport = "rc";
     bool uc = false;
     struct options opt = {.sample = "08_write_imm", .size = 4096, .iters = 2, .seed = 1};
-    opt.work = &uc, opt.format_work = format_work, opt.parse_work = parse_work;
+    opt.work = &uc;
+    opt.format_work = format_work;
+    opt.parse_work = parse_work;
     const struct option_row rows[] = {
         {'s', "size", "BYTES", "bytes in a message", NUMBER(opt.size, 1, MAX_SIZE / BURST)},
         {'n', "iters", "N", "bursts of 4 messages", NUMBER(opt.iters, 1, MAX_ITERS)},
@@ -65,6 +269,7 @@ int main(int argc, char **argv) {
     struct port port;
     rendezvous_open(&rv, &opt, &peer);
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
@@ -73,119 +278,68 @@ int main(int argc, char **argv) {
     if (!cq) die(errno, "ibv_create_cq");
 
     /* 3. Memory for the messages of a burst, with the rights of 01. */
-    const uint32_t size = (uint32_t)opt.size, room = size * BURST;
-    char *buf = guarded_alloc(room);
+    struct side side = {.channel = channel, .size = (uint32_t)opt.size, .uc = uc};
+    side.seed = opt.seed;
+    side.timeout = opt.timeout;
+    const uint32_t room = side.size * BURST;
+    side.buf = guarded_alloc(room);
     const unsigned access = client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-    struct ibv_mr *mr = ibv_reg_mr(pd, buf, room, access);
+    struct ibv_mr *mr = ibv_reg_mr(pd, side.buf, room, access);
     if (!mr) die(errno, "ibv_reg_mr of %u bytes", room);
+    side.lkey = mr->lkey;
 
-    /* 4. The queue pair. UC is an unreliable connection: no packet is acknowledged or repeated. */
+    /* 4. The queue pair. UC is an unreliable connection: no packet is acknowledged or repeated. A
+     * device may have none. */
     struct ibv_qp_init_attr init = {
         .qp_type = uc ? IBV_QPT_UC : IBV_QPT_RC,
         .send_cq = cq,
         .recv_cq = cq,
         .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = BURST},
     };
+    errno = 0; /* a driver may return NULL and set nothing */
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
-    if (!qp && uc && errno == EOPNOTSUPP)
+    if (!qp && uc && errno != ENOMEM)
         stop(EXIT_NO_DEVICE, errno, "no UC queue pairs on %s", port.device);
     if (!qp) die(errno, "ibv_create_qp");
+    side.qp = qp;
 
     /* 5. Exchange, as in 01. */
-    struct endpoint mine = {.lid = port.lid, .gid = port.gid, .mtu = port.mtu, .max_sge = 1};
-    mine.qpn = qp->qp_num, mine.psn = random_psn();
-    if (!client) mine.addr = (uintptr_t)buf, mine.rkey = mr->rkey, mine.len = room;
+    const struct endpoint mine = {
+        .lid = port.lid,
+        .qpn = qp->qp_num,
+        .psn = random_psn(),
+        .gid = port.gid,
+        .mtu = port.mtu,
+        .addr = client ? 0 : (uintptr_t)side.buf,
+        .rkey = client ? 0 : mr->rkey,
+        .len = client ? 0 : room,
+        .max_sge = 1,
+    };
     rendezvous_swap(&rv, &mine, &peer);
+    side.remote_addr = peer.addr;
+    side.rkey = peer.rkey;
 
     /* 6. RESET -> INIT -> RTR -> RTS. For UC, what is only for acknowledgements is left out. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 0, ACK_TIMEOUT);
 
-    uint64_t posted = 0, used = 0, wakes = 0, arrived = 0, missed = 0, digest = FNV_BASIS;
+    /* 7. The verb, in send_burst and receive_burst; 8. verify_burst. */
+    uint64_t digest = FNV_BASIS;
     bool pass = true;
     for (uint64_t first = 0; first < opt.iters * BURST; first += BURST) {
-        for (unsigned k = 0; k < BURST; k++)
-            (client ? pattern_fill : poison_fill)(buf + k * size, size, opt.seed + first + k);
-        /* 7. The verbs. A WRITE with immediate data uses up a receive, as a SEND does, and makes
-         * a completion at the receiver. The WRITE still says where its data goes. */
-        struct ibv_wc wc;
-        for (; !client && posted < used + BURST; posted++) {
-            struct ibv_recv_wr recv_wr = {.wr_id = posted, .num_sge = 0}, *bad_recv_wr;
-            check(ibv_post_recv(qp, &recv_wr, &bad_recv_wr), "ibv_post_recv");
-        }
-        rendezvous_sync(&rv, "ready");
-        for (unsigned k = 0; client && k < BURST; k++) {
-            char *slot = buf + k * size;
-            struct ibv_sge sge = {.addr = (uintptr_t)slot, .length = size, .lkey = mr->lkey};
-            struct ibv_send_wr wr = {
-                .wr_id = first + k,
-                .sg_list = &sge,
-                .num_sge = 1,
-                .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                .imm_data = htonl((uint32_t)(first + k)), /* its 4 bytes go out as they are */
-                .send_flags = IBV_SEND_SIGNALED | (k + 1 == BURST ? IBV_SEND_SOLICITED : 0),
-                .wr.rdma = {.remote_addr = peer.addr + k * size, .rkey = peer.rkey},
-            };
-            struct ibv_send_wr *bad_wr;
-            check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send of the WRITE");
-            wait_completion(cq, "the WRITE", opt.timeout, &wc); /* on UC: it has been sent */
-            if (wc.wr_id != first + k) die(0, "another request's completion");
-        }
-        /* On UC, the last one may be lost. TCP says that all are sent; LATE: some still come. */
-        if (uc) rendezvous_sync(&rv, "sent"), poll(NULL, 0, LATE);
-        struct pollfd event = {.fd = channel->fd, .events = POLLIN};
-        uint64_t came = client ? ALL : 0;
-        while (came != ALL) {
-            int n = ibv_poll_cq(cq, 1, &wc);
-            if (n == 0 && uc) break; /* the others are lost */
-            /* Sleep until there is an event. Only a completion that comes after this call makes
-             * one (here: if it is solicited, or an error; ibv_req_notify_cq(3)). For those that
-             * came just before it, poll once more. */
-            if (n == 0) check(ibv_req_notify_cq(cq, 1 /* solicited_only */), "ibv_req_notify_cq");
-            if (n == 0) n = ibv_poll_cq(cq, 1, &wc);
-            if (n < 0) die(0, "ibv_poll_cq");
-            if (n == 0) {
-                void *context;
-                if (poll(&event, 1, (int)opt.timeout * 1000) < 1)
-                    die(0, "no completion of message %ju in %ju s", first, opt.timeout);
-                check(ibv_get_cq_event(channel, &cq, &context), "ibv_get_cq_event");
-                ibv_ack_cq_events(cq, 1); /* ibv_destroy_cq waits until all are acknowledged */
-                wakes++;
-                continue;
-            }
-            if (wc.status != IBV_WC_SUCCESS) die_wc(&wc, "the receive");
-            if (wc.wr_id != used++) die(0, "another receive's completion");
-            if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) die(0, "the peer sent another message");
-            const uint64_t number = ntohl(wc.imm_data), k = number - first;
-            if (k >= BURST || wc.byte_len != size || (!uc && came + 1 != 1u << k))
-                die(0, "an immediate that nobody sent: %ju, %u bytes", number, wc.byte_len);
-            came |= 1u << k;
-        }
-        /* 8. Verify every byte. Of a missed message, some packets may be here. Behind them is
-         * poison, which is the pattern if it is inverted. */
-        char step[32];
-        sprintf(step, "arrived=%ju", came);
-        rendezvous_sync(&rv, step);
-        if (client && !parse_number(strchr(rv.line, '=') + 1, 0, ALL, &came))
-            die(0, "the peer sent '%s'", rv.line);
-        for (unsigned k = 0; k < BURST; k++) {
-            const uint64_t seed = opt.seed + first + k;
-            char *slot = buf + k * size;
-            const bool here = came >> k & 1;
-            size_t n = here || client ? size : pattern_check(slot, size, seed);
-            for (; n < size; n++) slot[n] = (char)~slot[n];
-            pass = pattern_right("message", slot, size, seed) && pass;
-            if (here) arrived++, digest = fnv1a(digest, slot, size);
-            if (!here) missed++, printf("message %ju missed\n", first + k);
-        }
+        if (client)
+            pass = client_burst(&side, &rv, first, &digest) && pass;
+        else
+            pass = server_burst(&side, &rv, first, &digest) && pass;
     }
     rendezvous_sync(&rv, "done");
-    if (!client) printf("woken %ju times\n", wakes);
-    printf("%ju messages sent, %ju arrived, %ju missed\n", arrived + missed, arrived, missed);
-    pass = expect(missed == 0 || (uc && arrived), "messages are missing") && pass;
-    pass = expect(wakes <= opt.iters, "woken by a message that is not solicited") && pass;
-    pass = guards_right("memory", buf, room) && pass;
+    if (!client) printf("woken %ju times\n", side.wakes);
+    printf("%ju messages sent, %ju arrived, %ju missed\n", side.arrived + side.missed, side.arrived,
+           side.missed);
+    pass = expect(side.missed == 0 || (uc && side.arrived), "messages are missing") && pass;
+    pass = expect(side.wakes <= opt.iters, "woken by a message that is not solicited") && pass;
+    pass = guards_right("memory", side.buf, room) && pass;
     pass = rendezvous_verdict(&rv, pass);
 
     /* 9. Undo in reverse order. */
@@ -195,6 +349,6 @@ int main(int argc, char **argv) {
     check(ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    guarded_free(buf);
-    return report_result(pass, arrived * size, digest);
+    guarded_free(side.buf);
+    return report_result(pass, side.arrived * side.size, digest);
 }

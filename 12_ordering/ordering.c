@@ -27,6 +27,21 @@
 
 enum { MAX_INLINE = 4096, REQUESTS = 3 };
 
+/* One side of a round. */
+struct side {
+    struct ibv_qp *qp;
+    char *data, *note; /* client: what it READs, and what it sends; server: what it exposes */
+    char *mail;        /* server: its receives, for data and note; client: the note */
+    uint32_t size;     /* bytes in data */
+    uint32_t length;   /* bytes in a note */
+    uint32_t data_lkey, mail_lkey;
+    uint64_t peer_addr;  /* client: the server's data, */
+    uint32_t peer_rkey;  /* and its rkey */
+    bool fence, sig_all; /* client: the options */
+    uint64_t timeout;
+    uint64_t completions; /* since the start */
+};
+
 static void format_work(const struct options *opt, char *out, size_t room) {
     snprintf(out, room, ",inline=%ju", *(const uint64_t *)opt->work);
 }
@@ -39,11 +54,104 @@ static const char *parse_work(struct options *opt, const char *text) {
     return good && strcmp(text, again) == 0 ? NULL : "inline is malformed, or above 4096";
 }
 
+/* Client: 7. the verbs. READ request and SENDs leave in this order, but the READ's data comes
+ * later. The fence keeps the SEND back until all READs before it have completed. */
+static void post_chain(const struct side *s) {
+    struct ibv_sge fetched = {(uintptr_t)s->data, s->size, s->data_lkey};
+    struct ibv_sge noted = {(uintptr_t)s->note, s->length, s->mail_lkey};
+    struct ibv_send_wr wr[REQUESTS] = {
+        {.wr_id = 0,
+         .next = &wr[1],
+         .sg_list = &fetched,
+         .num_sge = 1,
+         .opcode = IBV_WR_RDMA_READ,
+         .wr.rdma = {.remote_addr = s->peer_addr, .rkey = s->peer_rkey}},
+        {.wr_id = 1,
+         .next = &wr[2],
+         .sg_list = &fetched,
+         .num_sge = 1,
+         .opcode = IBV_WR_SEND,
+         .send_flags = s->fence ? IBV_SEND_FENCE : 0},
+        /* Inline: ibv_post_send copies the note, so its buffer is free again (and the lkey is not
+         * used). Signalled: it completes after all requests before it. */
+        {.wr_id = 2,
+         .sg_list = &noted,
+         .num_sge = 1,
+         .opcode = IBV_WR_SEND,
+         .send_flags = IBV_SEND_INLINE | (s->sig_all ? 0 : IBV_SEND_SIGNALED)},
+    };
+    struct ibv_send_wr *bad_wr;
+    check(ibv_post_send(s->qp, wr, &bad_wr), "ibv_post_send of the chain");
+}
+
+/* Server: 7. receive 0 is for the data, receive 1 for the note. The SENDs of a connection arrive in
+ * the order in which they were posted, and take the receives in that order. */
+static void post_receives(const struct side *s) {
+    struct ibv_sge data = {(uintptr_t)s->mail, s->size, s->mail_lkey};
+    struct ibv_sge note = {(uintptr_t)s->note, s->length, s->mail_lkey};
+    struct ibv_recv_wr wr[2] = {
+        {.wr_id = 0, .next = &wr[1], .sg_list = &data, .num_sge = 1},
+        {.wr_id = 1, .sg_list = &note, .num_sge = 1},
+    };
+    struct ibv_recv_wr *bad_wr;
+    check(ibv_post_recv(s->qp, wr, &bad_wr), "ibv_post_recv");
+}
+
+/* Waits for the next completion (one queue serves both directions), which must be that of wr_id.
+ * Returns the bytes that came. */
+static uint32_t next_completion(struct side *s, const char *what, uint64_t wr_id) {
+    struct ibv_wc wc;
+    wait_completion(s->qp->send_cq, what, s->timeout, &wc);
+    if (wc.wr_id != wr_id) die(0, "another request's completion");
+    s->completions++;
+    return wc.byte_len;
+}
+
+/* One round of the client. Returns whether it read what it should. */
+static bool client_round(struct side *s, struct rendezvous *rv, uint64_t seed, uint64_t *digest) {
+    poison_fill(s->data, s->size, seed);
+    pattern_fill(s->note, s->length, ~seed);
+    rendezvous_sync(rv, "ready");
+    post_chain(s);
+    poison_fill(s->note, s->length, ~seed); /* it has been copied */
+    for (uint64_t k = s->sig_all ? 0 : REQUESTS - 1; k < REQUESTS; k++)
+        next_completion(s, "the chain", k);
+
+    /* 8. Verify every byte. */
+    const bool pass = pattern_right("data read", s->data, s->size, seed);
+    pattern_fill(s->note, s->length, ~seed);
+    *digest = fnv1a(fnv1a(*digest, s->data, s->size), s->note, s->length);
+    return pass;
+}
+
+/* One round of the server. Returns whether all that came is right. */
+static bool server_round(struct side *s, struct rendezvous *rv, uint64_t seed, uint64_t *digest) {
+    const uint32_t lengths[] = {s->size, s->length};
+    pattern_fill(s->data, s->size, seed);
+    poison_fill(s->mail, s->size, seed);
+    poison_fill(s->note, s->length, ~seed);
+    post_receives(s);
+    rendezvous_sync(rv, "ready");
+    for (uint64_t k = 0; k < 2; k++) {
+        const uint32_t came = next_completion(s, "the receive", k);
+        if (came != lengths[k]) die(0, "message %ju has %u bytes", k, came);
+    }
+
+    /* 8. Verify every byte. */
+    bool pass = pattern_right("exposed data", s->data, s->size, seed);
+    pass = pattern_right("data sent back", s->mail, s->size, seed) && pass;
+    pass = pattern_right("note", s->note, s->length, ~seed) && pass;
+    *digest = fnv1a(fnv1a(*digest, s->mail, s->size), s->note, s->length);
+    return pass;
+}
+
 int main(int argc, char **argv) {
     /* 1. Options. A host argument makes this the client. */
     uint64_t note_size = 64, no_fence = 0, sig_all = 0;
     struct options opt = {.sample = "12_ordering", .size = 4096, .iters = 1, .seed = 1};
-    opt.work = &note_size, opt.format_work = format_work, opt.parse_work = parse_work;
+    opt.work = &note_size;
+    opt.format_work = format_work;
+    opt.parse_work = parse_work;
     const struct option_row rows[] = {
         {'s', "size", "BYTES", "bytes to fetch and send back", NUMBER(opt.size, 1, MAX_SIZE)},
         {'n', "iters", "N", "number of rounds", NUMBER(opt.iters, 1, MAX_ITERS)},
@@ -62,6 +170,7 @@ int main(int argc, char **argv) {
     struct port port;
     rendezvous_open(&rv, &opt, &peer);
     struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *cq = ibv_create_cq(ctx, REQUESTS, NULL, NULL, 0);
@@ -69,9 +178,11 @@ int main(int argc, char **argv) {
 
     /* 3. Memory. data: the server exposes it, the client fetches it there (rights as in 03).
      * mail: the server's receives, for data and for the note; the client's note. */
-    const uint32_t size = (uint32_t)opt.size, length = (uint32_t)note_size;
+    const uint32_t size = (uint32_t)opt.size;
+    const uint32_t length = (uint32_t)note_size;
     const uint32_t room = client ? length : size + length;
-    char *data = guarded_alloc(size), *mail = guarded_alloc(room), *note = mail + room - length;
+    char *data = guarded_alloc(size);
+    char *mail = guarded_alloc(room);
     struct ibv_mr *data_mr =
         ibv_reg_mr(pd, data, size, client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
     if (!data_mr) die(errno, "ibv_reg_mr of %u bytes", size);
@@ -94,10 +205,18 @@ int main(int argc, char **argv) {
         printf("inline data: asked for %u bytes, may send %u\n", length, init.cap.max_inline_data);
 
     /* 5. Exchange, as in 03. */
-    struct endpoint mine = {.lid = port.lid, .gid = port.gid, .mtu = port.mtu, .max_sge = 1};
-    mine.qpn = qp->qp_num, mine.psn = random_psn();
-    if (!client) mine.addr = (uintptr_t)data, mine.rkey = data_mr->rkey, mine.len = size;
-    if (!client) mine.rd_atomic = 1;
+    const struct endpoint mine = {
+        .lid = port.lid,
+        .qpn = qp->qp_num,
+        .psn = random_psn(),
+        .gid = port.gid,
+        .mtu = port.mtu,
+        .addr = client ? 0 : (uintptr_t)data,
+        .rkey = client ? 0 : data_mr->rkey,
+        .len = client ? 0 : size,
+        .max_sge = 1,
+        .rd_atomic = client ? 0 : 1,
+    };
     rendezvous_swap(&rv, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. */
@@ -105,78 +224,37 @@ int main(int argc, char **argv) {
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0, ACK_TIMEOUT);
 
-    uint64_t completions = 0, digest = FNV_BASIS;
+    /* 7. and 8. Rounds. */
+    struct side side = {
+        .qp = qp,
+        .data = data,
+        .mail = mail,
+        .note = mail + room - length,
+        .size = size,
+        .length = length,
+        .data_lkey = data_mr->lkey,
+        .mail_lkey = mail_mr->lkey,
+        .peer_addr = peer.addr,
+        .peer_rkey = peer.rkey,
+        .fence = no_fence == 0,
+        .sig_all = sig_all > 0,
+        .timeout = opt.timeout,
+    };
+    uint64_t digest = FNV_BASIS;
     bool pass = true;
-    struct ibv_wc wc;
     for (uint64_t i = 0; i < opt.iters; i++) {
-        const uint64_t seed = opt.seed + i;
-        (client ? poison_fill : pattern_fill)(data, size, seed);
-        poison_fill(mail, room - length, seed);
-        (client ? pattern_fill : poison_fill)(note, length, ~seed);
-
-        /* 7. The verbs. The SENDs of a connection arrive in the order in which they were posted,
-         * and take the receives in that order. */
-        for (unsigned k = 0; !client && k < 2; k++) {
-            struct ibv_sge sge = {
-                .addr = (uintptr_t)(k == 0 ? mail : note),
-                .length = k == 0 ? size : length,
-                .lkey = mail_mr->lkey,
-            };
-            struct ibv_recv_wr wr = {.wr_id = k, .sg_list = &sge, .num_sge = 1}, *bad_wr;
-            check(ibv_post_recv(qp, &wr, &bad_wr), "ibv_post_recv");
-        }
-        rendezvous_sync(&rv, "ready");
-        if (client) {
-            struct ibv_sge fetched = {(uintptr_t)data, size, data_mr->lkey};
-            struct ibv_sge noted = {(uintptr_t)note, length, mail_mr->lkey};
-            /* READ request and SENDs leave in this order, but the READ's data comes later. The
-             * fence keeps the SEND back until all READs before it have completed. */
-            struct ibv_send_wr wr[REQUESTS] = {
-                {.wr_id = 0,
-                 .next = &wr[1],
-                 .sg_list = &fetched,
-                 .num_sge = 1,
-                 .opcode = IBV_WR_RDMA_READ,
-                 .wr.rdma = {.remote_addr = peer.addr, .rkey = peer.rkey}},
-                {.wr_id = 1,
-                 .next = &wr[2],
-                 .sg_list = &fetched,
-                 .num_sge = 1,
-                 .opcode = IBV_WR_SEND,
-                 .send_flags = no_fence ? 0 : IBV_SEND_FENCE},
-                /* Inline: ibv_post_send copies the note, so its buffer is free again (and the
-                 * lkey is not used). Signalled: it completes after all requests before it. */
-                {.wr_id = 2,
-                 .sg_list = &noted,
-                 .num_sge = 1,
-                 .opcode = IBV_WR_SEND,
-                 .send_flags = IBV_SEND_INLINE | (sig_all ? 0 : IBV_SEND_SIGNALED)},
-            };
-            struct ibv_send_wr *bad_wr;
-            check(ibv_post_send(qp, wr, &bad_wr), "ibv_post_send of the chain");
-            poison_fill(note, length, ~seed);
-        }
-        for (uint64_t k = client && !sig_all ? 2 : 0; k < (client ? REQUESTS : 2); k++) {
-            wait_completion(cq, client ? "the chain" : "the receive", opt.timeout, &wc);
-            if (wc.wr_id != k) die(0, "another request's completion");
-            if (!client && wc.byte_len != (k == 0 ? size : length))
-                die(0, "message %ju has %u bytes", k, wc.byte_len);
-            completions++;
-        }
-
-        /* 8. Verify every byte, on both sides. */
-        if (client) pattern_fill(note, length, ~seed);
-        pass = pattern_right(client ? "data read" : "exposed data", data, size, seed) && pass;
-        pass = (client || pattern_right("data sent back", mail, size, seed)) && pass;
-        pass = pattern_right("note", note, length, ~seed) && pass;
-        digest = fnv1a(fnv1a(digest, client ? data : mail, size), note, length);
+        if (client)
+            pass = client_round(&side, &rv, opt.seed + i, &digest) && pass;
+        else
+            pass = server_round(&side, &rv, opt.seed + i, &digest) && pass;
     }
     rendezvous_sync(&rv, "done");
+    struct ibv_wc wc;
     const int more = ibv_poll_cq(cq, 1, &wc);
     if (more < 0) die(0, "ibv_poll_cq");
     pass = expect(more == 0, "a completion that nobody asked for") && pass;
     printf("%ju work requests, %ju completion%s\n", opt.iters * (client ? REQUESTS : 2),
-           completions, completions == 1 ? "" : "s");
+           side.completions, side.completions == 1 ? "" : "s");
     pass = guards_right("data", data, size) && guards_right("mail", mail, room) && pass;
     pass = rendezvous_verdict(&rv, pass);
 

@@ -15,6 +15,8 @@ figures with two columns more, the speed-up of sgl over copy as measured and as 
 import csv
 import sys
 
+REPEATS = 0.01  # figures of virtual time repeat within this part: what differs by less is equal
+
 
 def read(path):
     """The points in their order, each {method: row}, numbers as float."""
@@ -51,13 +53,18 @@ def contiguous_part(point):
 
 
 def crossover(points, speedup):
-    """The block size where the speed-up last passes 1, or 0. Sizes double from point to point. Figures repeat within a
-    per cent: one that is less below 1 is as good as 1."""
-    found = 0
-    for (before, at), (after, _) in zip(zip(speedup, points), zip(speedup[1:], points[1:])):
-        if before < 0.99 <= after:
-            found = at["sgl"]["block_size"] * (1 + min((1 - before) / (after - before), 1))
+    """The two block sizes, as text, between which the speed-up last passes 1: copying is faster at the first, and not
+    at the second. none, if there are no such two."""
+    found = "none"
+    for i in range(1, len(points)):
+        if speedup[i - 1] < 1 - REPEATS <= speedup[i]:
+            found = "..".join(f"{p['sgl']['block_size']:.0f}" for p in points[i - 1 : i + 1])
     return found
+
+
+def mark(figure, other):
+    """= behind a figure that does not differ from the other one by more than figures repeat."""
+    return "=" if abs(figure / other - 1) <= REPEATS else " "
 
 
 def main(path, plot=None):
@@ -76,23 +83,29 @@ def main(path, plot=None):
     row = points[0]["sgl"]
     print(f"\n{row['sample']}, {row['clock']} time, path MTU {row['mtu']:.0f}, {row['depth']:.0f} "
           "in flight for MB/s, one for the speed-up; medians\n")
-    print(f"{'block':>8}{'blocks':>8}{'bytes':>9} |{'sgl':>8}{'copy':>8}{'each':>8}{'auto':>8}"
-          f"{'contig':>8} |{'copying':>9} |{'copy/sgl':>9}{'model':>8}")
+    print(f"{'block':>8}{'blocks':>8}{'bytes':>9} |{'sgl':>8} {'copy':>8} {'each':>8} {'auto':>8} "
+          f"{'contig':>8} |{'copying':>9} |{'copy/sgl':>9} {'model':>8}")
     for i, point in enumerate(points):
         if i and i == by_block[0]:
             print()
         row = point["sgl"]
         print(f"{row['block_size']:8.0f}{row['block_num']:8.0f}{row['bytes']:9.0f} |"
-              + "".join(f"{point[m]['bw_MBps']:8.2f}" for m in point)
-              + f" |{row['bytes'] / row['copy_us']:9.0f} |{measured[i]:9.3f}{predicted[i]:8.3f}")
+              + "".join(f"{point[m]['bw_MBps']:8.2f}{mark(point[m]['bw_MBps'], point['contig']['bw_MBps'])}"
+                        for m in point if m != "contig")
+              + f"{point['contig']['bw_MBps']:8.2f} |{row['bytes'] / row['copy_us']:9.0f} |"
+              + f"{measured[i]:9.3f}{mark(measured[i], 1)}{predicted[i]:8.3f}")
     disturbed = sum(row["repeats"] > 0 for point in points for row in point.values())
     if disturbed:
         print(f"\nWhile {disturbed} of these figures were taken, packets were sent again (repeats=).")
-    print("\nAn SGE that is not the first one in its packet costs element_us. Zero-copy beats\n"
-          "copying from a block size of crossover bytes on (0: at no block size, or at all).")
+    print(f"\n= behind a figure: within {REPEATS:.0%} of contig's (behind copy/sgl: of 1). In virtual time figures\n"
+          "repeat within that, so one such difference, up or down, says nothing (the same at many sizes\n"
+          "does); in real time they repeat worse.\n"
+          "An SGE that is not the first one in its packet costs element_us. The crossover lies between two block\n"
+          "sizes that were measured: copying is faster at the first, zero-copy at least as fast from the second\n"
+          "on (none: at all sizes, or at no size).")
     print(f"MODEL element_us={element:.3f} "
-          f"crossover_measured={crossover([points[i] for i in by_block], [measured[i] for i in by_block]):.0f} "
-          f"crossover_predicted={crossover([points[i] for i in by_block], [predicted[i] for i in by_block]):.0f}")
+          f"crossover_measured={crossover([points[i] for i in by_block], [measured[i] for i in by_block])} "
+          f"crossover_predicted={crossover([points[i] for i in by_block], [predicted[i] for i in by_block])}")
 
     if plot:
         with open(plot, "w", encoding="ascii", newline="") as file:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Two panels that share the axis: bandwidth above, speed-up of zero-copy below. plot.sh
-# sets csv (columns: model.py), sample, crossover and note; reference: a file of such rows, or ''.
+# sets csv (columns: model.py), sample, note, and between which block sizes the crossover is: from, to; reference: a file of such rows, or ''.
 set datafile separator ','
 set grid
 set logscale x 2
@@ -31,8 +31,8 @@ do for [kind in 'svg png'] {
                                       : 'block size (bytes), messages of 64 KiB'
         set ylabel 'speed-up of sgl over copy'
         set yrange [*:*]
-        if (sweep eq 'block' && crossover > 0) {
-            set label 1 sprintf('crossover %.0f bytes', crossover) at crossover, 1 \
+        if (sweep eq 'block' && from > 0) {
+            set label 1 sprintf('crossover between %.0f and %.0f', from, to) at sqrt(from * to), 1 \
                 point pt 7 offset 1, -1
         }
         plot rows(sweep, 'sgl') using x:18 with linespoints lw 2 title 'measured', \

@@ -14,7 +14,8 @@ for csv in results/${1:-0[567]_*}.csv; do
 	name=$(basename "$csv" .csv)
 	bench/model.py "$csv" "$plot" | tee -a "results/$name.txt"
 	kernel=$(sed -n 's/^MACHINE kernel=\([^ ]*\).*/\1/p' "results/$name.txt")
-	crossover=$(sed -n 's/^MODEL .*crossover_measured=\([0-9]*\).*/\1/p' "results/$name.txt")
+	crossover=$(sed -n 's/^MODEL .*crossover_measured=\([0-9.]*\) .*/\1/p' "results/$name.txt" | tail -n 1)
+	crossover=${crossover:-0..0} # none
 	IFS=, read -r _ _ _ _ _ _ depth clock _ _ _ _ _ sample _ mtu _ < <(sed -n 2p "$csv")
 	beside=
 	if [ -n "${1:-}" ] && [ "$clock" = virtual ]; then # the same columns, as far as plot.gp reads them
@@ -26,7 +27,7 @@ for csv in results/${1:-0[567]_*}.csv; do
 	fi
 	[ "$clock" != virtual ] || clock='virtual time, 4 ns an instruction'
 	[ "$clock" != real ] || clock='real time'
-	gnuplot -e "csv='$plot'; sample='$name'; crossover=${crossover##*$'\n'}; reference='$beside'" \
+	gnuplot -e "csv='$plot'; sample='$name'; from=${crossover%..*}; to=${crossover#*..}; reference='$beside'" \
 		-e "note='$clock; Linux $kernel, path MTU $mtu, $depth in flight'" bench/plot.gp
 	ls "results/$name"-*.svg "results/$name"-*.png
 done

@@ -14,7 +14,9 @@ enum method method_for(enum method method, const struct layout *l, unsigned mtu)
 static const char *add_point(struct plan *plan, uint64_t block_size, uint64_t bytes) {
     const uint64_t block_num = bytes / block_size ? bytes / block_size : 1;
     if (plan->count == MAX_POINTS) return "more than 40 points";
-    return layout_set(&plan->point[plan->count++], block_size, block_num, 2 * block_size);
+    struct layout *next = &plan->point[plan->count];
+    plan->count++;
+    return layout_set(next, block_size, block_num, 2 * block_size);
 }
 
 const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t block_size) {
@@ -87,24 +89,33 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
         {'x', "method", "NAME", "sgl (default), copy, each or auto", .text = &w->method_name},
         {'n', "iters", "N", "messages (1); --bench: rounds (11)", NUMBER(opt->iters, 1, MAX_ITERS)},
         {'k', "bench", NULL, "measure all methods", NUMBER(w->bench, 1, 1)},
-        {'D', "depth", "N", "messages in flight for bandwidth", NUMBER(w->depth, 1, MAX_DEPTH)},
+        {'D', "depth", "N", "messages in flight for bandwidth (16)",
+         NUMBER(w->depth, 1, MAX_DEPTH)},
         {'z', "sizes", "LIST", "of messages (" DEFAULT_SIZES ")", .text = &w->sizes},
         {0, "csv", "FILE", "write the figures to FILE, too", .text = &w->csv},
         {0},
     };
-    struct layout l;
-    *w =
-        (struct block_work){.block_size = 4096, .block_num = 64, .depth = 16, .method_name = "sgl"};
+    *w = (struct block_work){.block_size = 4096, .block_num = 64};
     opt->seed = 1;
     opt->work = w;
     opt->format_work = format_work;
     opt->parse_work = parse_work;
     parse_options(opt, rows, argc, argv);
     if (!opt->host) return;
-    if (!w->bench && (w->sizes || w->csv)) stop(EXIT_USAGE, 0, "--sizes and --csv need --bench");
+    if (!w->bench && (w->sizes || w->csv || w->depth))
+        stop(EXIT_USAGE, 0, "--sizes, --depth and --csv need --bench");
+    if (w->bench && w->method_name)
+        stop(EXIT_USAGE, 0, "--bench measures all methods: leave --method out");
+    if (w->student && (w->block_size != 4096 || w->block_num != 64 || w->stride || opt->seed != 1))
+        stop(EXIT_USAGE, 0, "--student gives the layout and the seed: leave these options out");
+    if (w->depth == 0) w->depth = 16;
+    if (!w->method_name) w->method_name = "sgl";
     if (w->student) {
+        struct layout l;
         layout_of_student(w->student, &l, &opt->seed);
-        w->block_size = l.block_size, w->block_num = l.block_num, w->stride = l.stride;
+        w->block_size = l.block_size;
+        w->block_num = l.block_num;
+        w->stride = l.stride;
     }
     if (w->stride == 0) w->stride = 2 * w->block_size;
     if (!w->sizes) w->sizes = DEFAULT_SIZES;
@@ -159,4 +170,12 @@ bool memory_right(const struct memory *m, const struct layout *l) {
 
 uint64_t memory_digest(const struct memory *m, const struct layout *l) {
     return in_blocks(m) ? layout_digest(l, m->blocks) : fnv1a(FNV_BASIS, m->contig, l->bytes);
+}
+
+bool ask_for_less(uint32_t *max_sge, uint32_t *queue) {
+    if (errno != EINVAL && errno != ENOMEM && errno != 0) return false;
+    uint32_t *most = *max_sge > 1 ? max_sge : queue;
+    if (*most == 1) return false;
+    *most /= 2;
+    return true;
 }

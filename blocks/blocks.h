@@ -79,4 +79,10 @@ void memory_prepare(struct memory *m, const struct layout *l, enum method method
  * wrong. memory_digest returns the FNV-1a of the message. */
 bool memory_right(const struct memory *m, const struct layout *l);
 uint64_t memory_digest(const struct memory *m, const struct layout *l);
+
+/* After ibv_create_qp has refused: halves the SGEs in a work request, and, when one is left, the
+ * work requests in a queue. Returns false if there is nothing left to halve, or if errno says that
+ * this was not the reason (0: the driver says nothing). */
+bool ask_for_less(uint32_t *max_sge, uint32_t *queue);
+
 static inline uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -5,6 +5,7 @@
 
 const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num, uint64_t stride) {
     uint64_t span;
+    *l = (struct layout){0};
     if (block_size == 0 || block_num == 0) return "block_size and block_num must not be 0";
     if (stride < block_size) return "stride is below block_size: the blocks would overlap";
     if (block_num > MAX_BLOCKS) return "more than 262144 blocks";
@@ -57,7 +58,9 @@ void layout_fill(const struct layout *l, void *blocks, uint64_t seed, bool poiso
 static const char *what_is(const struct layout *l, const uint8_t *found, const uint8_t *right,
                            size_t i) {
     static char text[48];
-    const size_t at = i % l->stride, left = l->block_size - at, n = left < 8 ? left : 8;
+    const size_t at = i % l->stride;
+    const size_t left = l->block_size - at;
+    const size_t n = left < 8 ? left : 8;
     if (at >= l->block_size) return ", which should be left alone";
     if (found[i] + right[i] == 0xff) return " (poison: it was never written)";
     for (size_t block = 0; n >= 4 && block < l->block_num; block++) {
@@ -73,7 +76,8 @@ bool layout_right(const struct layout *l, const void *blocks, uint64_t seed) {
     size_t i = 0;
     layout_fill(l, right, seed, false);
     while (i < l->span && found[i] == right[i]) i++;
-    const bool same = i == l->span, gap = i % l->stride >= l->block_size;
+    const bool same = i == l->span;
+    const bool gap = i % l->stride >= l->block_size;
     if (!same)
         expect(false, "%s %zu, byte %zu: 0x%02x instead of 0x%02x%s",
                gap ? "gap after block" : "block", i / l->stride,

@@ -21,7 +21,7 @@ struct layout {
 };
 
 /* Fills *l. Returns NULL, or why there is no such layout: a zero, a stride below the block
- * size, more than MAX_BLOCKS, a span above MAX_SPAN or above 64 bits. */
+ * size, more than MAX_BLOCKS, a span above MAX_SPAN or above 64 bits. Then *l is all zero. */
 const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num, uint64_t stride);
 
 /* The layout and the seed of a student: the same on every machine, different for every ID, and

@@ -87,7 +87,8 @@ static bool verify_point(const struct measured *m, struct rendezvous *rv, const 
 
 /* What the CPU's part of METHOD_COPY costs by itself: seconds for a message. */
 static double time_copies(const struct measured *m, const struct layout *l, unsigned count) {
-    char *blocks = guarded_alloc(l->span), *message = guarded_alloc(l->bytes);
+    char *blocks = guarded_alloc(l->span);
+    char *message = guarded_alloc(l->bytes);
     layout_fill(l, blocks, 0, false);
     layout_pack(l, blocks, message); /* touches every page once */
     const double start = now();
@@ -117,10 +118,13 @@ static void measure_point(const struct measured *m, struct rendezvous *rv,
         "%s,%zu,%zu,%zu,%zu,%u,%u,%s,%.2f,%.2f,%.3f,%.2f,%ju,%s,%s,%u,%u\n"};
     const struct layout *l = &work->plan.point[point];
     const char *clock = getenv("TESTENV_CLOCK") ? getenv("TESTENV_CLOCK") : "real";
-    const unsigned rounds = (unsigned)rv->opt->iters, lats = latency_count(l);
-    const unsigned count = bandwidth_count(l), depth = plan_depth(l, work->depth);
+    const unsigned rounds = (unsigned)rv->opt->iters;
+    const unsigned lats = latency_count(l);
+    const unsigned count = bandwidth_count(l);
+    const unsigned depth = plan_depth(l, work->depth);
     const size_t n = rounds + 1; /* round 0 included; of the arrays, a method's part */
-    double *latency = allocate(METHOD_COUNT * n * lats), *bandwidth = allocate(METHOD_COUNT * n);
+    double *latency = allocate(METHOD_COUNT * n * lats);
+    double *bandwidth = allocate(METHOD_COUNT * n);
     double *copy = allocate(n);
     uint64_t repeated[METHOD_COUNT] = {0};
     FILE *outs[] = {stdout, csv};

@@ -43,6 +43,46 @@ static void print_help(const char *program, const struct option_row **rows) {
     exit(fflush(stdout) == 0 && !ferror(stdout) ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
+/* All options of a sample, in the form of getopt_long(3), too. */
+struct table {
+    const struct option_row *rows[MAX_ROWS + 1];
+    struct option longs[MAX_ROWS + 1];
+    char shorts[2 * MAX_ROWS + 2];
+    int count;
+};
+
+static void add_rows(struct table *table, const struct option_row *row) {
+    for (; row->name; row++) {
+        const int n = table->count;
+        char *end = table->shorts + strlen(table->shorts);
+        table->rows[n] = row;
+        table->longs[n] = (struct option){row->name, row->value != NULL, NULL, 256 + n};
+        if (row->letter) sprintf(end, row->value ? "%c:" : "%c", row->letter);
+        table->count++;
+    }
+}
+
+/* The row of what getopt_long(3) has found; NULL if it is no option, or has a value too few or
+ * many. */
+static const struct option_row *row_of(const struct table *table, int found) {
+    for (int i = 0; i < table->count; i++)
+        if (found == 256 + i || found == table->rows[i]->letter) return table->rows[i];
+    return NULL;
+}
+
+/* What is wrong with the options as a whole, and in *word which one. NULL: nothing. only: the last
+ * option for clients alone, and for servers alone. */
+static const char *wrong_together(const struct options *opt, const char *only[2],
+                                  const char **word) {
+    *word = only[opt->host != NULL];
+    if (*word && opt->host) return "for servers only";
+    if (*word) return "only for the client: start the server without it";
+    *word = "bind";
+    if (opt->host && opt->bind) return "for servers only";
+    *word = "mtu";
+    return opt->mtu & (opt->mtu - 1) ? "256, 512, 1024, 2048 or 4096" : NULL;
+}
+
 void parse_options(struct options *opt, const struct option_row *own, int argc, char **argv) {
     uint64_t help = 0;
     const struct option_row common[] = {
@@ -52,6 +92,7 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
         {'m', "mtu", "BYTES", "largest path MTU, 256 to 4096", NUMBER(opt->mtu, 256, 4096)},
         {'l', "sl", "N", "service level", NUMBER(opt->sl, 0, 15)},
         {0, "traffic-class", "N", "traffic class", NUMBER(opt->traffic_class, 0, 255)},
+        {0, "pkey-idx", "N", "index into the port's P_Key table", NUMBER(opt->pkey_idx, 0, 65535)},
         {'p', "port", "N", "TCP port", NUMBER(opt->tcp_port, 1, 65535)},
         {'b', "bind", "ADDR", "server: address to listen on", .text = &opt->bind},
         {0, "timeout", "SEC", "limit for each step (30)", NUMBER(opt->timeout, 1, MAX_TIMEOUT)},
@@ -59,35 +100,32 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
         {'h', "help", NULL, "print this and exit", NUMBER(help, 1, 1)},
         {0},
     };
-    const struct option_row *rows[MAX_ROWS + 1] = {NULL}, *tables[] = {common, own};
-    struct option longs[MAX_ROWS + 1] = {{0}};
-    char shorts[2 * MAX_ROWS + 2] = ":", *end = shorts + 1;
+    struct table table = {.shorts = ":"};
     const char *wrong = NULL, *word = "", *only[2] = {NULL}; /* for clients; for servers */
-    int n = 0;
+    int found;
+    add_rows(&table, common);
+    const int shared = table.count - 1; /* -h, the last one, is for neither side alone */
+    add_rows(&table, own);
     setvbuf(stdout, NULL, _IOLBF, 0); /* in step with stderr, in a pipe too */
-    opt->gid_idx = GID_CHOOSE, opt->tcp_port = 18515;
-    for (int t = 0; t < 2; t++)
-        for (const struct option_row *row = tables[t]; row->name; rows[n++] = row++) {
-            longs[n] = (struct option){row->name, row->value != NULL, NULL, 256 + n};
-            if (row->letter) end += sprintf(end, row->value ? "%c:" : "%c", row->letter);
-        }
+    opt->gid_idx = GID_CHOOSE;
+    opt->tcp_port = 18515;
     opterr = 0; /* our own messages, and the RESULT line after them */
-    for (int c, i; !wrong && (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
-        for (i = 0; i < n && c != 256 + i && c != rows[i]->letter;) i++;
-        wrong = i < n ? store(rows[i], optarg ? optarg : "1")
-                      : "no such option, or its value is missing or one too many";
+    while ((found = getopt_long(argc, argv, table.shorts, table.longs, NULL)) != -1) {
+        if (wrong) continue; /* the first mistake is told; but HOST is looked for behind it */
+        const struct option_row *row = row_of(&table, found);
         word = argv[optind - 1];
-        if (i < n && i >= (int)(sizeof(common) / sizeof(common[0])) - 1)
-            only[rows[i]->server] = rows[i]->name;
-        if (help) print_help(argv[0], rows);
+        wrong = row ? store(row, optarg ? optarg : "1")
+                    : "no such option, or its value is missing or one too many";
+        for (int i = shared + 1; row && i < table.count; i++)
+            if (row == table.rows[i]) only[row->server] = row->name;
+        if (help) print_help(argv[0], table.rows);
     }
-    while (wrong && getopt_long(argc, argv, shorts, longs, NULL) != -1) continue;
     opt->host = argv[optind];
-    if (!wrong && opt->host && (argv[optind + 1] || !opt->host[0]))
-        wrong = "one HOST is needed", word = argv[argc - 1];
-    if (!wrong && (word = only[opt->host != NULL]))
-        wrong = opt->host ? "for servers only" : "only for the client: start the server without it";
-    if (!wrong && (opt->mtu & (opt->mtu - 1))) wrong = "256, 512, 1024, 2048 or 4096", word = "mtu";
+    if (!wrong && opt->host && (argv[optind + 1] || !opt->host[0])) {
+        wrong = "one HOST is needed";
+        word = argv[argc - 1];
+    }
+    if (!wrong) wrong = wrong_together(opt, only, &word);
     report_as(opt->sample, opt->host ? "client" : "server");
     if (wrong) stop(EXIT_USAGE, 0, "%s: %s", word, wrong);
     if (opt->host && opt->timeout == 0) opt->timeout = 30;

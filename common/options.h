@@ -31,6 +31,7 @@ struct options {
     const char *host, *ib_dev, *bind; /* NULL: not given; a server has no host */
     uint64_t ib_port, gid_idx, mtu;   /* 0, GID_CHOOSE, 0: not given; mtu in bytes */
     uint64_t sl, traffic_class;       /* of the address vector, ibv_modify_qp(3) */
+    uint64_t pkey_idx;                /* index of the queue pair's partition key */
     uint64_t tcp_port, verbose;
     int listener; /* -1: rendezvous_open keeps the listening socket here for the next client */
 };

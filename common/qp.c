@@ -8,14 +8,18 @@
 
 void qp_to_init(struct ibv_qp *qp, const struct port *port, int access) {
     const int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = port->num, .pkey_index = 0};
-    attr.qp_access_flags = (unsigned)access;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = (uint16_t)port->opt->pkey_idx,
+        .port_num = port->num,
+        .qp_access_flags = (unsigned)access,
+    };
     check(ibv_modify_qp(qp, &attr, mask), "ibv_modify_qp to INIT");
 }
 
 enum ibv_mtu mtu_enum(uint32_t bytes) { return (enum ibv_mtu)(__builtin_ctz(bytes) - 7); }
 
-void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
+int qp_try_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic) {
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if (qp->qp_type != IBV_QPT_UC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -35,7 +39,12 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
         .ah_attr.grh.hop_limit = 64,
         .ah_attr.grh.traffic_class = (uint8_t)port->opt->traffic_class,
     };
-    check(ibv_modify_qp(qp, &attr, mask), "ibv_modify_qp to RTR");
+    return ibv_modify_qp(qp, &attr, mask);
+}
+
+void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
+               uint32_t dest_rd_atomic) {
+    check(qp_try_rtr(qp, port, peer, dest_rd_atomic), "ibv_modify_qp to RTR");
 }
 
 void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _GNU_SOURCE
 #include "rendezvous.h"
+#include "device.h"
 #include "report.h"
 
 #include <arpa/inet.h>
@@ -14,6 +15,7 @@
 
 #define VERSION "hello-verbs/2"
 #define REFUSAL VERSION " error="
+#define ONE_GID "only one side has a GID: InfiniBand and RoCE? -g on one side only?"
 #define WORK    "size=%ju,iters=%ju,seed=%ju,timeout=%ju"
 enum { CONNECT_PATIENCE = 5, LINE_PATIENCE = 2, SERVER_PATIENCE = 600 }; /* seconds */
 
@@ -97,9 +99,14 @@ static const char *read_line(int fd, double deadline, char line[LINE_SIZE]) {
     return "the peer sent a line of more than 1024 bytes";
 }
 
-static void send_line(struct rendezvous *rv, const char *line) {
+/* Returns false if the peer has closed the connection. */
+static bool send_line(struct rendezvous *rv, const char *line) {
     if (rv->opt->verbose) printf("-> %s\n", line);
-    if (dprintf(rv->fd, "%s\n", line) < 0) /* so little always fits into the socket's buffer */
+    return dprintf(rv->fd, "%s\n", line) > 0; /* so little always fits into the socket's buffer */
+}
+
+static void must_send_line(struct rendezvous *rv, const char *line) {
+    if (!send_line(rv, line))
         die(errno, "the peer closed the connection before this side's '%.20s'", line);
 }
 
@@ -113,7 +120,8 @@ static const char *receive_line(struct rendezvous *rv, const char *expected) {
 /* A socket for the first address that works: connected to HOST, or listening. Returns -1 and sets
  * errno if none does. An IPv6 socket takes IPv4 addresses, too, as ::ffff:a.b.c.d. */
 static int open_socket(const struct options *opt, int type) {
-    const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0), on = 1, off = 0;
+    const int ipv6 = socket(AF_INET6, SOCK_STREAM, 0);
+    const int on = 1, off = 0;
     const struct addrinfo hints = {.ai_family = ipv6 < 0 ? AF_INET : AF_INET6,
                                    .ai_socktype = type,
                                    .ai_flags = AI_V4MAPPED | AI_ALL | AI_PASSIVE};
@@ -131,11 +139,15 @@ static int open_socket(const struct options *opt, int type) {
         setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect's, too */
         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-        if (opt->host ? connect(s, a->ai_addr, a->ai_addrlen) == 0
-                      : bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, 64) == 0)
+        const bool works = opt->host
+                               ? connect(s, a->ai_addr, a->ai_addrlen) == 0
+                               : bind(s, a->ai_addr, a->ai_addrlen) == 0 && listen(s, 64) == 0;
+        if (works) {
             fd = s;
-        else
-            err = errno == EINPROGRESS ? ETIMEDOUT : errno, close(s);
+        } else {
+            err = errno == EINPROGRESS ? ETIMEDOUT : errno;
+            close(s);
+        }
     }
     freeaddrinfo(list);
     errno = err;
@@ -166,6 +178,11 @@ static void refuse(int fd, const char *reason, double deadline) {
     close(fd);
 }
 
+void rendezvous_refuse(struct rendezvous *rv, const char *reason) {
+    rv->opt->timeout = rv->timeout;
+    refuse(rv->fd, reason, now() + 1);
+}
+
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer) {
     const unsigned patience = opt->timeout ? (unsigned)opt->timeout : SERVER_PATIENCE;
     const double deadline = now() + patience;
@@ -179,7 +196,7 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     /* Connecting a UDP socket sends nothing, but finds this side's address on the way to HOST. */
     const int fd = opt->host ? open_socket(opt, SOCK_DGRAM) : open_patiently(opt);
     if (fd < 0) die(errno, "cannot reach %s", opt->host);
-    *rv = (struct rendezvous){.fd = fd, .opt = opt};
+    *rv = (struct rendezvous){.fd = fd, .opt = opt, .timeout = opt->timeout};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
         if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
@@ -188,6 +205,7 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
         const double until = now() + LINE_PATIENCE;
         wrong = read_line(rv->fd, until, rv->line);
         if (!wrong) wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
+        if (!wrong && !gid_fits(opt, rv->fd, &peer->gid)) wrong = ONE_GID;
         if (!wrong) wrong = parse_work(opt, rv->work);
         if (wrong) refuse(rv->fd, wrong, until);
     }
@@ -197,7 +215,13 @@ void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint
     if (!opt->listener) close(fd);
 }
 
-void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
+/* Has the peer closed the connection? Sending does not tell: the first piece is always taken. */
+static bool is_closed(int fd) {
+    char next;
+    return recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
     const struct options *opt = rv->opt;
     char gid[INET6_ADDRSTRLEN], work[LINE_SIZE], line[2 * LINE_SIZE];
     const char *wrong = NULL;
@@ -212,30 +236,37 @@ void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
     if (opt->host) {
         close(rv->fd); /* the UDP socket: only now is there a line to send */
         rv->fd = open_patiently(opt);
-        send_line(rv, line);
+        must_send_line(rv, line);
         if (strncmp(receive_line(rv, "line"), REFUSAL, strlen(REFUSAL)) == 0)
             die(0, "the server refused: %s", rv->line + strlen(REFUSAL));
         wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
         if (!wrong && strcmp(rv->work, work) != 0) wrong = "work= is not this side's";
     }
-    if (!wrong && !mine->gid.global.interface_id != !peer->gid.global.interface_id)
-        wrong = "only one side has a GID";
-    if (wrong && !opt->host) refuse(rv->fd, wrong, now() + 1);
+    if (!wrong && has_gid(&mine->gid) != has_gid(&peer->gid)) wrong = ONE_GID;
+    if (wrong && opt->listener) { /* there are other clients */
+        rendezvous_refuse(rv, wrong);
+        return false;
+    }
     if (wrong) die(0, "the peer sent a wrong line: %s", wrong);
-    if (!opt->host) send_line(rv, line);
     if (mine->mtu < peer->mtu) peer->mtu = mine->mtu;
+    if (opt->host || (!is_closed(rv->fd) && send_line(rv, line))) return true;
+    if (opt->listener) { /* the next client may take its place */
+        rv->opt->timeout = rv->timeout;
+        close(rv->fd);
+    }
+    return false;
 }
 
 void rendezvous_sync(struct rendezvous *rv, const char *step) {
     char mine[64];
     snprintf(mine, sizeof(mine), "sync %s", step);
-    send_line(rv, mine);
+    must_send_line(rv, mine);
     if (strncmp(receive_line(rv, mine), mine, strcspn(mine, "=") + 1) != 0)
         die(0, "the peer sent '%s' instead of '%s'", rv->line, mine);
 }
 
 bool rendezvous_verdict(struct rendezvous *rv, bool pass) {
-    send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
+    must_send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
     const bool theirs = strcmp(receive_line(rv, "verdict"), "verdict PASS") == 0;
     close(rv->fd);
     return expect(theirs, "the peer sent '%s': see its output", rv->line) && pass;

@@ -36,6 +36,7 @@ struct rendezvous {
     struct options *opt;
     char line[LINE_SIZE + 1]; /* the last line received */
     const char *work;         /* what follows work= in that line */
+    uint64_t timeout;         /* opt->timeout before that line; rendezvous_refuse() restores it */
 };
 
 /* Exits with 77, before it waits, if there is no RDMA device (or none of the name in --ib-dev). A
@@ -44,10 +45,15 @@ struct rendezvous {
  * first address, if there are several). open_device() needs this address. */
 void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
 
+/* For a server that has other clients: sends the reason to this one and closes the connection. So
+ * it must come before rendezvous_swap(). The next client may take its place. */
+void rendezvous_refuse(struct rendezvous *rv, const char *reason);
+
 /* Sends *mine. A client first connects (it tries for 5 s while nobody listens there). Afterwards it
- * receives *peer. Then peer->mtu is the smaller of both sides' MTUs. Exits if the server refuses,
- * or sends a wrong line. */
-void rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
+ * receives *peer, and exits if the server refuses, or sends a wrong line. Then peer->mtu is the
+ * smaller of both sides' MTUs. Returns false, on a server, if the client has gone; a server with
+ * one client learns that at the first barrier, too. */
+bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
 
 /* A barrier. Exits if the peer closes, sends another line, or sends nothing for opt->timeout s. */
 void rendezvous_sync(struct rendezvous *rv, const char *step);

@@ -15,8 +15,9 @@ enum { EXIT_USAGE = 2, EXIT_NO_DEVICE = 77 }; /* besides EXIT_SUCCESS and EXIT_F
 void report_as(const char *sample, const char *role); /* "03_read"; "server" or "client" */
 
 /* Prints "sample role: MESSAGE", a hint, and RESULT with status=FAIL, and exits; the kernel then
- * destroys the verbs objects. number is errno for a call that returns NULL, the returned value
- * for ibv_modify_qp, ibv_post_send and the like, or 0. */
+ * destroys the verbs objects. number is errno for a call that returns NULL (which should be 0
+ * before: the manual pages do not promise that a failure sets it), the returned value for
+ * ibv_modify_qp, ibv_post_send and the like, or 0. */
 #define die(number, ...) stop(EXIT_FAILURE, number, __VA_ARGS__)
 void stop(int exit_status, int number, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));

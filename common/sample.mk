@@ -21,15 +21,18 @@ OBJECTS  = $(if $(filter .,$(OUT)),../build,$(OUT))/objects
 PARTS    = $(patsubst %.c,$(OBJECTS)/%.o,$(notdir $(wildcard $(DIRS:=/*.c))))
 HEADERS  = $(wildcard $(DIRS:=/*.h)) ../common/sample.mk
 COMPILE  = $(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%)
+READONLY = { test ! -e /run/testenv || echo "read-only here: build outside the VM" >&2; \
+	   test -e /run/testenv || echo "you cannot write to $$PWD/$(@D): copy the project to where you can" >&2; exit 1; }
 vpath %.c $(DIRS)
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile
-	@test -w $(@D) || { echo "read-only here: build outside the VM" >&2; exit 1; }
+	@test -w $(@D) || $(READONLY)
+	$(if $(BRIEF),@echo "  $(SAMPLE)")
 	$(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS) $(LIBS) -libverbs
 
 # By another name first: another make may be doing the same.
 $(OBJECTS)/%.o: %.c $(HEADERS)
-	@mkdir -p $(@D) && test -w $(@D) || { echo "read-only here: build outside the VM" >&2; exit 1; }
+	@mkdir -p $(@D) 2>/dev/null; test -w $(@D) || $(READONLY)
 	$(COMPILE) -c -o $@.$$$$ $< && mv $@.$$$$ $@
 
 objects: $(PARTS)

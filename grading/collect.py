@@ -77,7 +77,7 @@ def is_text(path):
 
 
 def complete(path):
-    return b"=== end complete" in begins(path, MOST_BYTES).replace(b"\0", b"")
+    return bool(re.search(b"=== end (runs )?complete", begins(path, MOST_BYTES).replace(b"\0", b"")))
 
 
 def has_main(path):

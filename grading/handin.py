@@ -25,6 +25,8 @@ SECTIONS = PARTS[:8]
 
 MARK = re.compile("=== +([^ ]+)(?: +exit +([0-9]+))?(?: +[^ =\\w][^ ]*)?$")  # an editor's mark behind it
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
+# How the last line says that all runs are there; behind it stands how many answers are.
+END = re.compile(r"=== +end +(runs +)?complete( +\([^()]{0,80}\))?$")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
 HIDDEN = re.compile("[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]")
 # What a terminal obeys and does not show (ECMA-48, control sequences; xterm, titles): of what was copied from there.
@@ -110,7 +112,7 @@ def read_header(h):
     at, header = headers[0]
     # Of runs one behind the other in a file the last counts that has an end.
     starts = [i for i, found in headers if found == header and any(map(MARK.match, h.lines[i:i + 99]))] + [len(h.lines)]
-    runs = [(i, end) for i, end in zip(starts, starts[1:]) if ["===", "end", "complete"] in map(str.split, h.lines[i:end])]
+    runs = [(i, end) for i, end in zip(starts, starts[1:]) if any(map(END.match, h.lines[i:end]))]
     at, end = (runs or [(at, len(h.lines))])[-1]
     del h.lines[end:]
     student = header.get("student") or ""
@@ -171,7 +173,7 @@ def find_sections(h, header):
     if not any(line.startswith("ENV ") for line in h.lines[:answers] + h.lines[behind:]):
         h.wrong("complete", "no line describes the environment")
     last = max(i for i, line in enumerate(h.lines) if i == 0 or line.startswith("==="))
-    if h.lines[last].split() == ["===", "end", "complete"]:
+    if END.match(h.lines[last]):
         return strange + [i for i in range(max(last + 1, answers), len(h.lines)) if h.lines[i]]
     h.wrong("complete", 'the last line isn\'t "=== end complete"', len(h.lines) - 1)
     return strange
@@ -326,6 +328,8 @@ def check(h):
     written = "\n".join(line for line in h.lines[end:behind] if not line.startswith("=== end")).replace("\0", "")
     if written.strip() and (words := answers.remark(written)):
         h.remarks.append(words)
+    if not written.strip() and "answers" not in h.reasons:
+        h.wrong("answers", "there are none")
     if strange:
         h.remarks.append(f"make handin didn't write {len(strange)} of its lines, the first of them "
                          f"line {strange[0] + 1}: {printable(h.lines[strange[0]], 60)}")

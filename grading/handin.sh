@@ -4,7 +4,8 @@
 # Runs what a student hands in, and writes it to a text, handin-ID.txt; packs that with the student's program and
 # a MANIFEST of both as handin-ID.zip. LAB: 05, 06 or 07, the one to measure; DIR: the program of it (else my05, or
 # the sample's directory); ANSWERS: a text file (else answers.txt). On the RDMA device that is there, or in the VM,
-# then in virtual time. The text is written whatever happens; its last line says if all of it is there and passed.
+# then in virtual time. The text is written whatever happens; its last line says if all of it is there and passed,
+# and how many of the answers it has.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -28,8 +29,9 @@ pairs() { # ID SEED LAB DIR
 		sample=${sample%/}
 		own=$(own "$sample" "$3" "$4")
 		todo=$(todo "$own")
-		if [ -n "$todo" ] && [ "${sample%%_*}" != "$3" ]; then # a lab that the student didn't choose
+		if [ -n "$todo" ] && [ "${sample%%_*}" != "$3" ]; then
 			echo "$sample: $todo" >&2
+			[[ $sample != 0[1-4]_* ]] || failed=yes # of 05 to 07 it is one that the student didn't choose
 			continue
 		fi
 		case $sample in
@@ -99,13 +101,16 @@ if [ -n "$answers" ]; then
 	echo "=== answers"
 	learn/answers.py plain "$answers"
 fi >>"$file"
+end='runs complete'
+if count=$(learn/answers.py count ${answers:+"$answers"}); then
+	end=complete
+fi
 if [ -n "$interrupted" ]; then
-	echo "=== end interrupted"
+	end=interrupted
 elif [ $status -ne 0 ]; then
-	echo "=== end failed, exit status $status"
-else
-	echo "=== end complete"
-fi >>"$file"
+	end="failed, exit status $status"
+fi
+echo "=== end $end ($count)" >>"$file"
 pack=$(mktemp -d) || exit
 cp "$file" "$pack"
 mkdir "$pack/program"
@@ -115,6 +120,10 @@ echo "$sums" >"$pack/MANIFEST" && python3 -m zipfile -c "${file%.txt}.zip" "$pac
 odd=$(RESULTS=/dev/null grading/grade.py "$pack" | grep -A2 ' == FAIL')
 rm -rf "$pack"
 echo "$file: $(tail -n 1 "$file" | sed 's/=== end //'); with $dir in ${file%.txt}.zip, which is what you hand in" >&2
-[ -z "$answers" ] || learn/answers.py "$answers" >&2
 [ -z "$odd" ] || printf '%s\n' "what make grade will say of it:" "$odd" >&2
+if [ -n "$answers" ]; then
+	learn/answers.py "$answers" >&2
+else
+	echo "no answers.txt: $count (make answers makes the file)" >&2
+fi
 [ $status -eq 0 ] && [ -z "$interrupted" ]

@@ -4,6 +4,7 @@
 
     answers.py [FILE]        makes the file (answers.txt), or says which answers it lacks
     answers.py plain FILE    prints it as UTF-8, whatever an editor has made of it
+    answers.py count [FILE]  prints how many of the answers it has; exits with 1 if not all of them
 
 A mark is a line such as "## step 7" or "## question 02.1". Lines that begin with ">" repeat what is
 asked. Who has written the answers without marks loses nothing: a person reads them."""
@@ -14,7 +15,7 @@ import tempfile
 from functools import lru_cache
 
 import handout
-from words import TABLES, language, say, wrapped
+from words import TABLES, language, say, wrapped, writing
 
 FILE = "answers.txt"
 MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
@@ -71,24 +72,37 @@ def entries(text):
 
 
 def is_answered(entry):
-    """Every field is filled in. Who has removed the fields has written something."""
+    """Every field is filled in. Who has removed all of them has written something; who has removed one of
+    prediction, seen and reason has not answered that."""
     said = re.sub(r"(?m)^[ \t]*[>＞].*$", "", entry)
     fields = FIELD.split(said)
-    return bool(said.strip()) if len(fields) == 1 else all(text.strip() for text in fields[2::2])
+    if len(fields) == 1:
+        return bool(said.strip())
+    there = {name.lower(): text.strip() for name, text in zip(fields[1::2], fields[2::2])}
+    return all(there.values()) and ("answer" in there or there.keys() >= {"prediction", "seen", "reason"})
 
 
 @lru_cache(None)
 def wanted():
     """The marks of what is handed in."""
-    english = os.path.join(handout.ROOT, "labs.md")
-    return ([f"step {n}" for n in handout.steps(english) if n <= handout.LAST]
-            + [mark for mark, _ in handout.questions(english)])
+    return ([f"step {n}" for n in handout.steps("en") if n in handout.ASKED]
+            + [mark for mark, _ in handout.questions("en")])
 
 
 def unanswered(text):
     """(marks of the answers that are missing, how many are wanted); None for a text without marks."""
     found, marks = entries(text), wanted()
-    return ([mark for mark in marks if not is_answered(found.get(mark, ""))] if found else None), len(marks)
+    if text.strip() and not found:
+        return None, len(marks)
+    return [mark for mark in marks if not is_answered(found.get(mark, ""))], len(marks)
+
+
+def count(text):
+    """(in words for the file that is handed in, whether all are there)"""
+    missing, most = unanswered(text)
+    if missing is None:
+        return "answers without marks: not counted", False
+    return f"{most - len(missing)} of {most} answers given", not missing
 
 
 def remark(text, chosen="en"):
@@ -96,7 +110,8 @@ def remark(text, chosen="en"):
     missing, most = unanswered(text)
     if missing is None:
         return TABLES[chosen]["no marks"]
-    return TABLES[chosen]["unanswered"].format(number=len(missing), most=most, which=listed(missing)) if missing else ""
+    given = {"number": most - len(missing), "most": most, "which": listed(missing)}
+    return TABLES[chosen]["unanswered"].format(**given) if missing else ""
 
 
 def listed(marks):
@@ -115,13 +130,14 @@ def listed(marks):
 
 def step_entry(step, prediction="", seen="", reason=""):
     fields = (say("field prediction"), prediction), (say("field seen"), seen), (say("field reason"), reason)
-    return "\n".join([f"## step {step.number}: {step.name}", wrapped(step.question, "> "),
+    question = step.question[0].upper() + step.question[1:]
+    return "\n".join([f"## step {step.number}: {step.name}", wrapped(question, "> "),
                       *(f"{name} {text}".rstrip() for name, text in fields), "", ""])
 
 
 def template():
     parts = [say("answers head") + "\n\n"]
-    parts += [step_entry(step) for number, step in handout.steps().items() if number <= handout.LAST]
+    parts += [step_entry(step) for number, step in handout.steps().items() if number in handout.ASKED]
     parts += [f"## {mark}\n{wrapped(words, '> ')}\n{say('field answer')}\n\n" for mark, words in handout.questions()]
     return "".join(parts)
 
@@ -145,6 +161,10 @@ def main(arguments):
     if arguments[:1] == ["plain"] and len(arguments) == 2:
         sys.stdout.buffer.write((read(arguments[1]).rstrip("\n") + "\n").encode("utf-8", "replace"))
         return 0
+    if arguments[:1] == ["count"] and len(arguments) <= 2:
+        words, whole = count(read((arguments[1:] + [FILE])[0]))
+        print(words)
+        return 0 if whole else 1
     if len(arguments) > 1:
         print(__doc__.strip(), file=sys.stderr)
         return 2
@@ -152,9 +172,10 @@ def main(arguments):
     if not os.path.exists(path):
         write(path, template())
         print(say("answers made", path=path))
-    print(f"{path}: {remark(read(path), language()) or say('answers complete')}")
+    text = read(path)
+    print(f"{path}: {remark(text, language()) or say('answers complete', most=unanswered(text)[1])}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(writing(main, sys.argv[1:]))

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Predict before you see: one step of the handout's Break it, in a copy of the sample.
 
-    break.py STEP    shows the change, asks for a prediction, runs the pair, says what was right
+    break.py STEP    shows the change, asks for a prediction, runs the pair, asks for one thing that only the
+                     output tells and for the reason, and then says what was right
 
-The prediction is asked for, or taken from PREDICTION (a choice's number, or words), and the reason from
-REASON. Both go into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets."""
+What is asked for is taken from PREDICTION (a choice's number, or words), SEEN and REASON, if they are set. All
+goes into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets."""
 import hashlib
 import os
 import re
@@ -26,6 +27,7 @@ TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 PATCHES = os.path.join(ROOT, "tests", "breakit")
 COPIES = os.path.join(ROOT, "build", "break")
 PACKETS = 14  # lines of the ladder that are shown
+TRIES = 3
 Run = namedtuple("Run", "output server client pcap")
 
 # What can happen, by a word in what the two sides print. The first one that is found counts;
@@ -37,6 +39,9 @@ OUTCOMES = (("refused", r"refused a client"), ("modify", r"ibv_modify_qp to"),
 STATUSES = {2: "local QP operation error", 4: "local protection error", 5: "Work Request Flushed Error",
             6: "memory management operation error", 9: "remote invalid request error", 10: "remote access error",
             11: "remote operation error", 12: "transport retry counter exceeded", 13: "RNR retry counter exceeded"}
+# What is asked after a run, by what an error looks like: the first that is found, the client's before the server's.
+LOOKS = (("look status", r"\(status (\d+)\)"), ("look errno", r"\((\d+)\)$"), ("look byte", r"\bbyte (\d+)\b"),
+         ("look what", r"no completion of (?:the |a )?(.+?)(?: in \d+ s)?$"), ("look number", r"nobody sent: (\d+)"))
 # Those that a student may confuse with each other, the likeliest side by side.
 ALIKE = (("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
          ("post", "full", "modify", "destroy", "refused"), ("pass", "data", "silent"))
@@ -189,6 +194,40 @@ def seen(ran):
     return "; ".join(said)
 
 
+def to_see(ran):
+    """One thing that only the output tells: the question's key, the side, the right answer."""
+    for key, pattern in LOOKS:
+        for role, text in (("client", ran.client), ("server", ran.server)):
+            for error in re.findall(rf"(?m)^\d\d_\w+ {role}: (.*)", text):
+                if found := re.search(pattern, error):
+                    return key, role, found[1]
+    found = re.search(r"(?m)^RESULT .*digest=(\w+)", ran.server)
+    return "look digest", "server", found[1] if found else "?"
+
+
+def is_seen(typed, right, output):
+    """The right answer, four characters of it at least, or a piece of the output that holds it."""
+    typed, right, output = (" ".join(text.lower().split()) for text in (typed, right, output))
+    typed = typed.removeprefix("the ")
+    return typed == right or (len(typed) >= 4 and right.startswith(typed)) or re.findall(r"\d+", typed) == [right] or (
+        typed in output and re.search(rf"\b{re.escape(right)}\b", typed) is not None)
+
+
+def look(ran):
+    """What the student has seen, in one line: nothing, if that is not in the output."""
+    key, role, right = to_see(ran)
+    for _ in range(TRIES):
+        typed = ask("SEEN", say(key, role=say("role " + role)))
+        if not typed:
+            break
+        if is_seen(typed, right, ran.output):
+            return f"{typed} ({seen(ran)})"
+        print(say("not seen"))
+        if "SEEN" in os.environ:
+            break
+    return ""
+
+
 def ask(variable, prompt):
     """One line, from the variable or from the student. None at the end of the input."""
     if variable in os.environ:
@@ -268,14 +307,18 @@ def do(number):
     print(say("running"), flush=True)
     ran = run(step, about, place, *place_to_run(about))
     show_run(step, ran)
+    there = answers.record(path, step, prediction, "", "")  # also if nothing follows
+    print()
+    looked = look(ran)
+    answers.record(path, step, prediction, looked, "")
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
-    print(wrapped(say("the reason", outcome=step.outcome)))
-    there = answers.record(path, step, prediction, seen(ran), "")  # also if no reason follows
-    reason = ask("REASON", "\n" + say("reason"))
-    if reason:
-        answers.record(path, step, prediction, seen(ran), reason)
-    print(("" if reason is not None else "\n")
-          + say("replaced" if there else "written", file=os.path.basename(path), step=number))
+    reason = ask("REASON", say("reason"))
+    answers.record(path, step, prediction, looked, reason or "")
+    print("\n" + wrapped(say("the reason", outcome=step.outcome)) + "\n")
+    print(say("replaced" if there else "written", file=os.path.basename(path), step=number))
+    lacks = [say(f"field {field}").rstrip(":：") for field, text in (("seen", looked), ("reason", reason)) if not text]
+    if lacks:
+        print(say("lacks", fields=", ".join(lacks)))
 
 
 def main(arguments):

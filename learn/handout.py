@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What the handout asks: the steps of Break it, with their answers, and the questions.
 
-They are found by their form, not by English words, so the handout in another language is read as well:
-a step is a numbered item that begins with a patch's name. The last section that has steps holds
-the answers. A lab's questions are the numbered items behind its last step."""
+They are found by their form, not by English words, so the handout in another language is read as well. A
+lab is the README of its sample's directory: a step is a numbered item that begins with a patch's name, the
+numbered items behind the last step are questions, and what is folded (<details>) holds the answers. The
+last numbered list of labs.md are the assignment's questions."""
+import glob
 import os
 import re
 from collections import namedtuple
@@ -14,50 +16,65 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 Step = namedtuple("Step", "number name lab question outcome")
 ITEM = re.compile(r"(?m)^(\d+)\. (.*(?:\n +\S.*)*)")
 STEP = re.compile(r"`(\d\d-[a-z0-9-]+)`[:：]\s*")
-LABS = ("01", "02", "03", "04")  # whose answers are handed in, beside the assignment's
-LAST = 20  # the last step of these
+LABS = ("01", "02", "03", "04")  # whose questions are answered, beside the assignment's
+ASKED = (1, 3, 5, 8, 9, 14, 16, 18)  # the steps whose answers are handed in
 
 
-def path():
-    """labs.md, or what there is in the reader's language."""
-    translated = os.path.join(ROOT, f"labs.{language()}.md")
-    return translated if os.path.exists(translated) else os.path.join(ROOT, "labs.md")
+def ending(chosen=None):
+    """.md, or .zh.md if the handout is there in that language (None: the reader's)."""
+    ours = f".{chosen or language()}.md"
+    return ours if os.path.exists(f"{ROOT}/labs{ours}") else ".md"
 
 
-def sections(file):
-    """(heading, text) of each section, without the blocks of commands and output."""
-    with open(file, encoding="utf-8-sig") as handout:
-        text = re.sub(r"(?ms)^```.*?^```$", "", handout.read())
-    return [part.partition("\n")[::2] for part in re.split(r"(?m)^## ", text)[1:]]
+def labs(chosen=None):
+    """[(number, file)] of the labs."""
+    return [
+        (os.path.basename(os.path.dirname(path))[:2], path)
+        for path in sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/README{ending(chosen)}"))
+    ]
+
+
+def prose(file):
+    """A page without its blocks of commands and output."""
+    with open(file, encoding="utf-8-sig") as page:
+        return re.sub(r"(?ms)^```.*?^```$", "", page.read())
 
 
 def items(text):
     """The numbered items of a text: number, words in one line, where it ends."""
-    return [(int(found[1]), " ".join(found[2].split()), found.end()) for found in ITEM.finditer(text)]
+    return [
+        (int(found[1]), " ".join(found[2].split()), found.end()) for found in ITEM.finditer(text)
+    ]
 
 
 def steps_in(text):
     """[(name, words, where it ends)]"""
-    return [(found[1], words[found.end():], end) for _, words, end in items(text) if (found := STEP.match(words))]
+    return [
+        (found[1], words[found.end() :], end)
+        for _, words, end in items(text)
+        if (found := STEP.match(words))
+    ]
 
 
-def steps(file=None):
+def steps(chosen=None):
     """{number: Step}"""
-    parts = [(heading[:2], steps_in(text)) for heading, text in sections(file or path())]
-    *asked, answers = [part for part in parts if part[1]]
-    outcome = {name: words for name, words, _ in answers[1]}
-    return {int(name[:2]): Step(int(name[:2]), name, lab, words, outcome.get(name, ""))
-            for lab, found in asked for name, words, _ in found}
+    found = {}
+    for lab, file in labs(chosen):
+        asked, _, folded = prose(file).partition("<details>")
+        answers = {name: words for name, words, _ in steps_in(folded)}
+        for name, words, _ in steps_in(asked):
+            found[int(name[:2])] = Step(int(name[:2]), name, lab, words, answers.get(name, ""))
+    return dict(sorted(found.items()))
 
 
-def questions(file=None):
-    """Those whose answers are handed in: of labs 01 to 04, and of the assignment's last part."""
+def questions(chosen=None):
+    """Those whose answers are handed in: of labs 01 to 04, and the assignment's."""
     found = []
-    for heading, text in sections(file or path()):
-        steps_here = steps_in(text)
-        if steps_here and heading[:2] in LABS:
-            rest = re.split(r"(?m)^###", text[steps_here[-1][2]:])[0]
-            found += [(f"question {heading[:2]}.{n}", words) for n, words, _ in items(rest)]
-        elif any(name[:2] == "21" for name, _, _ in steps_here) and "\n### " in text:
-            found += [(f"explain {n}", words) for n, words, _ in items(text.rpartition("\n### ")[2])]
-    return found
+    for lab, file in labs(chosen):
+        if lab in LABS:
+            asked = prose(file).partition("<details>")[0]
+            behind = asked[steps_in(asked)[-1][2] :]
+            found += [(f"question {lab}.{n}", words) for n, words, _ in items(behind)]
+    listed = items(prose(f"{ROOT}/labs{ending(chosen)}"))
+    first = max(i for i, (n, _, _) in enumerate(listed) if n == 1)
+    return found + [(f"explain {n}", words) for n, words, _ in listed[first:]]

@@ -17,6 +17,10 @@ import sys
 import tempfile
 
 import starter
+from words import writing
+
+sys.path.append(os.path.join(starter.HERE, "check"))
+import pieces  # noqa: E402 pylint: disable=wrong-import-position
 
 
 def build(root, lab, scratch):
@@ -27,6 +31,8 @@ def build(root, lab, scratch):
     place = f"{root}/learn/reference/{os.uname().machine}"
     os.makedirs(place, exist_ok=True)
     shutil.copy(f"{scratch}/{program}", f"{place}/{lab}")
+    if lab in ("05", "06", "07"):  # what a half-written program lacks
+        pieces.sample_object(lab, f"{place}/{lab}.o")
 
 
 def keep_places(path, labs):
@@ -72,4 +78,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    writing(main, sys.argv[1:])

@@ -11,8 +11,11 @@ places.txt says what is left out. The comments in there stay: they are the speci
 import glob
 import os
 import re
+import shutil
 import sys
 import textwrap
+
+from words import say, writing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -152,10 +155,14 @@ def write(lab, text, directory):
         sys.exit(f"starter: {directory} exists already, and is not changed")
     path = sample_of(lab)
     os.mkdir(f"{ROOT}/{directory}")
-    for name, content in ((os.path.basename(path), text),
-                          ("Makefile", read(os.path.dirname(path) + "/Makefile"))):
-        with open(f"{ROOT}/{directory}/{name}", "w", encoding="utf-8") as file:
-            file.write(content)
+    try:
+        for name, content in ((os.path.basename(path), text),
+                              ("Makefile", read(os.path.dirname(path) + "/Makefile"))):
+            with open(f"{ROOT}/{directory}/{name}", "w", encoding="utf-8") as file:
+                file.write(content)
+    except OSError:  # half a starter would stand in the way of the next one
+        shutil.rmtree(f"{ROOT}/{directory}")
+        raise
     return f"{directory}/{os.path.basename(path)}"
 
 
@@ -172,7 +179,7 @@ def starter_of(lab, written=0):
 
 def make(lab, directory):
     text = starter_of(lab)
-    print(f"{write(lab, text, directory or 'my' + lab)} is yours to complete:")
+    print(say("starter made", path=write(lab, text, directory or "my" + lab)))
     for number, line in enumerate(text.splitlines(), 1):
         if "/* TODO " in line:
             print(f"{number}: {line.strip().removesuffix(' */')}")
@@ -189,4 +196,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    writing(main, sys.argv[1:])

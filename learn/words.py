@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make break and make answers say: one table for each language. LAB_LANG=zh, or
+"""What make break, answers, starter and show say: one table for each language. LAB_LANG=zh, or
 LANG=zh_…, chooses; a sentence that a language has not is said in English. What machines read never changes."""
+import errno
 import os
+import sys
 import textwrap
 import unicodedata
 
 ENGLISH = {
     "answers head": "Your answers, for make handin. Write behind the colons, as many lines as you like. Keep the lines\n"
         "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
+    "starter made": "{path} is yours to complete:",
+    "no room": "{path} cannot be written ({reason}). Work in a copy of the project that is yours, or make room.",
     "field prediction": "prediction:",
     "field seen": "seen:",
     "field reason": "reason:",
     "field answer": "answer:",
     "answers made": "{path} is new: each question has a place for your answer there.",
     "no marks": "answers: the marks of make answers are missing, so it is not known which are unanswered",
-    "unanswered": "answers: {number} of {most} unanswered: {which}",
-    "answers complete": "every question has an answer",
+    "unanswered": "answers: {number} of {most} given; missing: {which}",
+    "answers complete": "answers: all {most} given",
     "which step": "make break STEP=07: which step of the handout's Break it?",
     "no step": "There are the steps 1 to {last}.",
     "not here": "Step {step} is not in this release: its patch would show a solution. Make the change by hand,\n"
@@ -43,9 +47,21 @@ ENGLISH = {
     "other device": "This device or kernel does something else than the handout names: see its table\n"
         '"The same mistake on other devices".',
     "the reason": "What the handout says: {outcome}",
-    "reason": "Why? One line (Enter: you write it into answers.txt later): ",
+    "role client": "client", "role server": "server",
+    "look status": "Look at what the {role} printed. What is the status (its number) of the completion? ",
+    "look errno": "Look at what the {role} printed. What is the number in brackets behind the error? ",
+    "look byte": "Look at what the {role} printed. Which byte (its number) is the first that is wrong? ",
+    "look what": "Look at what the {role} printed. It waited for the completion of what? ",
+    "look number": "Look at what the {role} printed. Which number did it get? ",
+    "look digest": "Look at the RESULT line of the {role}. What are the first four characters of the digest? ",
+    "not seen": "That is not what was printed.",
+    "reason": "Why? One line, before you read what the handout says (Enter: later, in answers.txt): ",
+    "lacks": "It still lacks: {fields}. Write that into the file.",
     "written": "{file} holds your answer to step {step}.",
     "replaced": "{file} holds your answer to step {step}, instead of an earlier one.",
+    "show running": "Running the pair …",
+    "show failed": "show.py: the pair did not run",
+    "show made": "The run, step by step: {page} (open it in a browser). What it printed: {printed}",
     "outcome pass": "Both sides pass: nothing is noticed.",
     "outcome data": "No request fails, but a check in a program finds something wrong in the end.",
     "outcome silent": "No error: a side waits for a completion that does not come, until its time is over.",
@@ -59,14 +75,16 @@ ENGLISH = {
 }
 CHINESE = {
     "answers head": "你的答案，make handin 会一并上交。写在冒号后面，行数不限。请保留以 ## 开头的行：程序靠它们找到你的\n答案。以 > 开头的行重复题目。",
+    "starter made": "{path} 由你来完成：",
+    "no room": "无法写入 {path}（{reason}）。请在自己有写权限的项目副本中操作，或腾出磁盘空间。",
     "field prediction": "prediction 预测：",
     "field seen": "seen 看到的：",
     "field reason": "reason 原因：",
     "field answer": "answer 答：",
     "answers made": "已生成 {path}：每个问题都有写答案的位置。",
     "no marks": "答案：没有 make answers 写的标记，所以不知道还缺哪些",
-    "unanswered": "答案：{most} 个中还缺 {number} 个：{which}",
-    "answers complete": "所有问题都已回答",
+    "unanswered": "答案：应有 {most} 个，已写 {number} 个；还缺：{which}",
+    "answers complete": "答案：{most} 个全部已写",
     "which step": "make break STEP=07：要做讲义“破坏实验”中的哪一步？",
     "no step": "步骤的编号是 1 到 {last}。",
     "not here": "这个版本里没有第 {step} 步：它的补丁会泄露答案。请在你自己的程序里手工修改，并把看到的写进 answers.txt。",
@@ -86,13 +104,25 @@ CHINESE = {
     "packets": "线路上的包（PSN 从每一端的第一个包开始数）：",
     "more packets": "……还有 {number} 行：",
     "came true": "你的预测对了。",
-    "not true": "你的预测没有成真。实际发生的是：{outcome}",
+    "not true": "你的预测不对。实际发生的是：{outcome}",
     "own words": "请把你自己的话与实际发生的对比：{outcome}",
     "other device": "这台设备或内核的表现与讲义所写的不同：见讲义中“同一个错误在其他设备上”一节的表格。",
     "the reason": "讲义的说明：{outcome}",
-    "reason": "为什么？写一行（直接回车：以后再写进 answers.txt）：",
+    "role client": "客户端", "role server": "服务端",
+    "look status": "请看{role}的输出。CQE 的状态编号是多少？",
+    "look errno": "请看{role}的输出。错误信息后面括号里的数是多少？",
+    "look byte": "请看{role}的输出。第一个出错的字节的编号是多少？",
+    "look what": "请看{role}的输出。它在等待什么操作的 CQE（输出里的英文）？",
+    "look number": "请看{role}的输出。它收到的数是多少？",
+    "look digest": "请看{role}的 RESULT 行。digest 开头的四个字符是什么？",
+    "not seen": "输出里不是这样。",
+    "reason": "为什么？在看讲义的说明之前写一行（直接回车：以后再写进 answers.txt）：",
+    "lacks": "其中还缺：{fields}。请写进这个文件。",
     "written": "第 {step} 步的答案已写入 {file}。",
     "replaced": "第 {step} 步的答案已写入 {file}，替换了以前的。",
+    "show running": "正在运行这一对程序……",
+    "show failed": "show.py：这一对程序没有运行起来",
+    "show made": "可以一步一步查看的运行：{page}（用浏览器打开）。程序的输出：{printed}",
     "outcome pass": "两端都通过（PASS）：什么也没察觉。",
     "outcome data": "没有请求失败，但程序自己的检查最后发现有错。",
     "outcome silent": "没有错误：有一端一直等待不会到来的 CQE，直到超时。",
@@ -123,6 +153,16 @@ def wrapped(text, lead=""):
 def padded(text, width):
     """A Chinese character takes two columns of a terminal."""
     return text + " " * (width - len(text) - sum(unicodedata.east_asian_width(each) in "WF" for each in text))
+
+
+def writing(main, *arguments):
+    """Calls main. What cannot be written is told in a sentence."""
+    try:
+        return main(*arguments)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+        return sys.exit(say("no room", path=error.filename or os.getcwd(), reason=error.strerror))
 
 
 def say(key, **values):

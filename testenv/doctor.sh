@@ -10,6 +10,8 @@ cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 export PATH=$PATH:/usr/sbin:/sbin
 shopt -s nullglob
 problems=0 list=''
+lang=${LAB_LANG:-${LC_ALL:-${LC_MESSAGES:-${LANG:-}}}}
+[[ ${lang,,} != zh* ]] || exec > >(sed -Ef "$here/doctor.zh.sed")
 
 row() { printf '%-9s %s\n' "$1" "$2"; }
 problem() { # SENTENCE FIX
@@ -55,9 +57,9 @@ row rdma_rxe "$module"
 # --- devices, ports, GIDs
 # The samples take the GID of the TCP connection's own address, else the first of the
 # best kind (best_gid in common/device.c); here there is no connection.
-gids() { # PORT'S DIRECTORY; leaves the best index in $best
+gids() { # PORT'S DIRECTORY; leaves the best index in $best, and in $away whether its address is not here
 	local n gid type kind shown hex rank rows=() best_rank=0
-	best=''
+	best='' away=''
 	# The table has many places, most of them empty: all zero.
 	while read -r n gid; do
 		get type "$1/gid_attrs/types/$n"
@@ -71,17 +73,20 @@ gids() { # PORT'S DIRECTORY; leaves the best index in $best
 			rank=1 kind=IPv6
 		fi
 		[[ $type = 'RoCE v2' ]] && ((n < 256)) || rank=0
-		((rank <= best_rank)) || { best_rank=$rank best=$n; }
+		if ((rank > best_rank)); then
+			best_rank=$rank best=$n away=''
+			grep -qs -e "|-- ${shown#::ffff:}\$" -e "^$hex " /proc/net/fib_trie /proc/net/if_inet6 || away=yes
+		fi
 		rows+=("$n $shown ($type, $kind)")
 	done < <(grep -HvE '^[0:]*$' "$1"/gids/* 2>/dev/null | sed 's,.*/gids/,,; s,:, ,' | sort -n)
 	for n in "${rows[@]}"; do
-		[ "${n%% *}" != "$best" ] || n+='  <- the samples take this one'
+		[ "${n%% *}" != "$best" ] || [ -n "$away" ] || n+='  <- the samples take this one'
 		row "  GID ${n%% *}" "${n#* }"
 	done
 }
 
 devices=(/sys/class/infiniband/*)
-active=0 state='' layer='' netdev='' netdev_mtu=''
+active=0 elsewhere='' state='' layer='' netdev='' netdev_mtu=''
 for device in "${devices[@]}"; do
 	name=${device##*/}
 	get type "$device/node_type"
@@ -102,7 +107,7 @@ for device in "${devices[@]}"; do
 		[ -n "$netdev" ] || get netdev "$port/gid_attrs/ndevs/0"
 		get netdev_mtu "/sys/class/net/$netdev/mtu"
 		mtu=$(ibv_devinfo -d "$name" -i "${port##*/}" 2>/dev/null | sed -n 's/.*active_mtu:[^0-9]*\([0-9]*\).*/\1/p')
-		row device "$name port ${port##*/}: ${state#*: }, $layer, path MTU ${mtu:-unknown}${netdev:+, on $netdev (MTU $netdev_mtu)}"
+		row device "$name port ${port##*/}: ${state#*: }, $layer, path MTU ${mtu:-unknown}${netdev:+, on $netdev}${netdev_mtu:+ (MTU $netdev_mtu)}"
 		if [[ $state != 4:* ]]; then
 			problem "port ${port##*/} of $name is not ACTIVE" "ip link set ${netdev:-IF} up, as root"
 			continue
@@ -112,10 +117,20 @@ for device in "${devices[@]}"; do
 		gids "$port"
 		[ -n "$best" ] ||
 			problem "$name has no RoCE v2 GID but link-local ones: ${netdev:-its interface} has no IP address" \
-				"ip addr add 10.0.0.1/24 dev ${netdev:-IF}, as root"
+				"ip addr add 10.0.0.1/24 dev ${netdev:-IF}, as root (an address of a network that is in use nowhere else here)"
+		[ -z "$away" ] || elsewhere=yes
+		[ -z "$away" ] ||
+			problem "the addresses of $name's GIDs are not in this network namespace: no program here can use them" \
+				"leave the namespace (unshare, ip netns exec), start a container with --network=host, or move device and interface here: rdma dev set $name netns NAME, after rdma system set netns exclusive"
 	done
 done
-if [ ${#devices[@]} = 0 ]; then
+nodes=(/dev/infiniband/uverbs*)
+if [ ${#devices[@]} = 0 ] && [ ${#nodes[@]} != 0 ]; then
+	row device none
+	elsewhere=yes
+	problem "${nodes[0]} is here, but no device in this network namespace" \
+		"leave the namespace, or as root outside: rdma dev set NAME netns NAMESPACE, and its interface, too"
+elif [ ${#devices[@]} = 0 ]; then
 	row device none
 	case $module in
 	'not in this kernel') fix="'make shell' opens a small VM that has one (cloud kernels, WSL2 and containers have no rdma_rxe; README, Soft-RoCE on your own machine)" ;;
@@ -125,11 +140,11 @@ if [ ${#devices[@]} = 0 ]; then
 fi
 
 # --- may this user use them
-nodes=(/dev/infiniband/uverbs*)
 for node in "${nodes[@]}"; do
 	opened='can be opened'
 	can_open "$node" || {
 		opened='can NOT be opened'
+		[ -z "$elsewhere" ] || continue # the reason was named
 		problem "you can't open $node" "check its permissions (chmod a+rw $node as root, or a udev rule); in a container, start it with --device=$node"
 	}
 	row node "$node $(stat -c %A "$node"), $opened"
@@ -140,7 +155,7 @@ fi
 if [ ${#devices[@]} != 0 ] && ! can_open /dev/infiniband/rdma_cm; then
 	row node "/dev/infiniband/rdma_cm can't be opened: 11 needs it (as root: modprobe rdma_ucm; in a container: --device)"
 fi
-if [ ${#devices[@]} != 0 ] && have ibv_devices; then
+if [ ${#devices[@]} != 0 ] && [ -z "$elsewhere" ] && have ibv_devices; then
 	seen=$(ibv_devices 2>/dev/null)
 	for device in "${devices[@]}"; do
 		grep -qw "${device##*/}" <<<"$seen" ||
@@ -196,3 +211,4 @@ done
 
 printf '%s' "$list"
 row problems "$problems"
+exec >&- && wait # for sed

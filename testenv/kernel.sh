@@ -50,16 +50,25 @@ packages() {
 	sort -u <<<"$all" | grep .
 }
 
+# room - ends where the cache's file system is too full for a kernel's packages and what is in them.
+room() {
+	local free
+	free=$(df -Pm "$cache" | awk 'END { print $4 }')
+	((free >= 700)) || die "only $free MB are free in $cache, and making the VM's kernel takes 700 MB, once." \
+		"Make room, or name another directory: TESTENV_CACHE=DIR"
+}
+
 # fetch DIR - downloads this distribution's kernel.
 fetch() {
-	local name=linux-image-$debian names
+	local name=linux-image-$debian names log
 	[[ $os != *ubuntu* ]] || name="linux-image-generic"
 	name=${KERNEL:-$name}
 	names=$(packages "$name")
 	echo "testenv: downloading the VM's kernel, $name (once, to $cache)" >&2
 	# shellcheck disable=SC2086 # a list of package names
-	(cd "$1" && apt-get -qq -o APT::Sandbox::User=root download $names </dev/null) >"$1/log" 2>&1 || {
-		cat "$1/log" >&2
+	log=$(cd "$1" && apt-get -qq -o APT::Sandbox::User=root download $names </dev/null 2>&1) || {
+		echo "$log" >&2
+		room
 		die "apt-get could not download" $names \
 			"- is there a network? If apt-get has no package lists: sudo apt-get update"
 	}
@@ -72,7 +81,7 @@ unpack() {
 		dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --exclude='./usr/share/*' --exclude='./boot/System.map*'
 	else
 		busybox dpkg-deb -x "$1" "$2"
-	fi || die "cannot unpack $1: is it a whole Debian package, and is there room in $cache (1 GB)?"
+	fi || die "cannot unpack $1: is it a whole Debian package? If not, remove it${KERNEL_DEB:- with its directory}, and it is fetched again"
 }
 
 # load NAME… - copies modules, uncompressed, to $root/modules and lists them in its file `order`,
@@ -148,8 +157,9 @@ base=${KERNEL:-${os%% *}}-$debian
 [ -z "${KERNEL_DEB:-}" ] || base=deb-$(sha256sum -- $KERNEL_DEB | sha256sum | head -c 12)-$debian
 # The sum in the name: what another version of these two files made is not ours.
 out=$cache/$base-$({ echo "${TESTENV_MODULES:-}" && cat "$here/init" "$here/kernel.sh"; } | cksum | cut -d ' ' -f 1)
+{ mkdir -p "$cache" && [ -w "$cache" ] && true >>"$cache/lock"; } 2>/dev/null ||
+	die "cannot write to $cache (no directory, read-only, or another's). Name another one: TESTENV_CACHE=DIR"
 if [ ! -d "$out" ]; then
-	mkdir -p "$cache" || die "cannot write to $cache: TESTENV_CACHE names another directory"
 	exec 9>"$cache/lock"
 	flock -n 9 || { echo "testenv: waiting for another testenv, which is making a kernel" >&2 && flock 9; }
 	# What has its final name is whole. Under the lock, what is left of others' work is rubbish.
@@ -158,6 +168,7 @@ if [ ! -d "$out" ]; then
 	trap 'rm -rf "$work" 2>/dev/null' EXIT
 	rm -rf "$work"
 	if [ ! -d "$out" ]; then
+		room
 		if [ -z "${KERNEL_DEB:-}" ] && [ ! -d "$debs" ]; then
 			command -v apt-get >/dev/null || die "no apt-get here to fetch the VM's kernel with." \
 				"Fetch Debian's linux-image package for $debian by hand and set KERNEL_DEB=FILE"

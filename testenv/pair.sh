@@ -20,8 +20,23 @@ trap 'rm -f "$log" "$log.client"' EXIT
 "${there[@]}" "$program" ${PAIR_SERVER:-} >"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
-[ -n "$where" ] || [[ $program != *rdma_cm ]] || # 127.0.0.1 is on no RDMA interface
-	address=$(ip -4 -o address show dev "$(rdma link | sed 's/.*netdev //;s/ .*//;q')" | sed 's/.*inet //;s|/.*||;q')
+# Prints an address of an RDMA interface, IPv4 if it has one. A link-local address needs its interface.
+device_address() {
+	local netdev
+	for netdev in $(rdma link | sed -n 's/.* netdev \([^ ]*\).*/\1/p') $(ip -o link show type ipoib | sed 's/[^ ]* \([^:@]*\).*/\1/'); do
+		ip -o address show dev "$netdev"
+	done | awk '{ sub("/.*", "", $4); print $4 ($4 ~ /^fe80/ ? "%" $2 : ""); exit }'
+}
+if [ -z "$where" ]; then # a loopback address is on no RDMA interface: any sample but 11 takes it, too
+	grep -qs '127\.0\.0\.1' /proc/net/fib_trie || address=::1 # a host without IPv4
+	own=$(device_address 2>/dev/null)
+	[[ -n $own || $program != *rdma_cm ]] || {
+		echo "pair.sh: no RDMA interface has an address (rdma link, ip address)" >&2
+		kill "$server"
+		exit 1
+	}
+	address=${own:-$address}
+fi
 # Until the server says that it waits. A client tries for 5 s, or once (11); the other host may be slower.
 try=0
 while [ ! -s "$log" ] && kill -0 "$server" 2>/dev/null && ((try++ < 100)); do sleep 0.1; done

@@ -103,7 +103,10 @@ prepare() {
 
 # session - makes $dir, which the VM shares: see init for what is in it.
 session() {
-	dir=$(mktemp -d "${TMPDIR:-/tmp}/testenv.XXXXXX") || exit 125
+	local tmp=${TMPDIR:-/tmp}
+	# Sockets stand there: their names have 107 bytes, and neither blanks nor commas, for socat and QEMU.
+	[[ ${#tmp} -lt 70 && $tmp != *[!a-zA-Z0-9_./+-]* ]] || tmp=/tmp
+	dir=$(mktemp -d "$tmp/testenv.XXXXXX") || die 125 "TMPDIR names a directory that can be written and has room"
 	mkfifo "$dir/control.in" "$dir/control.out"
 }
 
@@ -125,7 +128,7 @@ script() {
 wires() {
 	local name
 	for name in wire control; do
-		wires+=(-netdev "dgram,id=$name,local.type=unix,local.path=${1//,/,,}/$name$2,remote.type=unix,remote.path=${1//,/,,}/$name$((3 - $2))"
+		wires+=(-netdev "dgram,id=$name,local.type=unix,local.path=$1/$name$2,remote.type=unix,remote.path=$1/$name$((3 - $2))"
 			-device "virtio-net-pci,netdev=$name,mac=52:54:00:00:0${#name}:0$2")
 	done
 }
@@ -134,7 +137,7 @@ wires() {
 # made with and what goes on with it must have the same devices, so all have all of them.
 qemu_start() {
 	local cpu=${TESTENV_CPU:-max,-erms,-fsrm} share=local,security_model=none,multidevs=remap results=$dir n terminals=()
-	local accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
+	local rootfs=${TESTENV_ROOT:-/} accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
 	if [ "${TESTENV_CLOCK:-}" = virtual ]; then # figures are compared: of a processor that copies by rep movsb
 		accel=tcg,thread=single,tb-size=$((${TESTENV_MEMORY:-1024} < 1024 ? 128 : 512)) # MiB of translated code
 		cpu=${TESTENV_CPU:-max} cpus=(-smp 1 -icount shift=2)
@@ -153,7 +156,7 @@ qemu_start() {
 	fi
 	for n in $slots; do
 		if [ -e "$dir/slot$n" ]; then
-			terminals+=(-chardev "socket,id=t$n,path=${dir//,/,,}/tty$n,server=on,wait=off")
+			terminals+=(-chardev "socket,id=t$n,path=$dir/tty$n,server=on,wait=off")
 		else
 			terminals+=(-chardev "null,id=t$n")
 		fi
@@ -165,14 +168,14 @@ qemu_start() {
 		-machine "$machine" -m "${TESTENV_MEMORY:-1024}" \
 		-kernel "$kernel/vmlinux" -initrd "$kernel/initramfs" \
 		-append "console=$console quiet panic=-1 no_timer_check testenv.mtu=${TESTENV_MTU:-1500} testenv.host=$host $hold" \
-		-chardev "file,id=console,path=${dir//,/,,}/console" -serial chardev:console \
-		-fsdev "$share,id=root,path=${TESTENV_ROOT:-/},readonly=on" \
+		-chardev "file,id=console,path=$dir/console" -serial chardev:console \
+		-fsdev "$share,id=root,path=${rootfs//,/,,},readonly=on" \
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
-		-fsdev "$share,id=session,path=${dir//,/,,}" \
+		-fsdev "$share,id=session,path=$dir" \
 		-device virtio-9p-pci,fsdev=session,mount_tag=session \
 		-fsdev "$share,id=results,path=${results//,/,,}" \
 		-device virtio-9p-pci,fsdev=results,mount_tag=results \
-		-device virtio-serial-pci -chardev "pipe,id=control,path=${dir//,/,,}/control" \
+		-device virtio-serial-pci -chardev "pipe,id=control,path=$dir/control" \
 		-device virtserialport,chardev=control,nr=1 \
 		"${wires[@]}" "${terminals[@]}" </dev/null >"$dir/qemu" 2>&1 &
 	qemu=$!
@@ -207,7 +210,7 @@ store() {
 	[ -z "${TESTENV_PROBES:-}" ] || cp "$TESTENV_PROBES" "$dir/probes"
 	export TESTENV_STATE=$cache/vm-new/state # QEMU's child knows it by its name
 	# One thread: with two, Linux 7.2 once died of an int3 in code that it was just patching.
-	qemu_start tcg,thread=single -monitor "unix:${dir//,/,,}/monitor,server=on,wait=off"
+	qemu_start tcg,thread=single -monitor "unix:$dir/monitor,server=on,wait=off"
 	while alive "$qemu" && ((SECONDS < end)) && ! grep -qs '^testenv: holding' "$dir/console"; do pause; done
 	# shellcheck disable=SC2016 # for QEMU's child
 	printf '%s\n' 'migrate_set_parameter max-bandwidth 100G' \
@@ -219,7 +222,7 @@ store() {
 		find "$cache" -maxdepth 1 -name 'vm-[0-9]*' -mtime +7 -exec rm -rf {} +
 		mv "$cache/vm-new" "$stopped"
 	else
-		say "no VM could be stored: $(tail -qn1 "$dir/qemu" "$dir/console")"
+		say "no VM could be stored (is there room in $cache?): $(tail -qn1 "$dir/qemu" "$dir/console")"
 	fi
 	rm -f "$dir"/{console,qemu,monitor}
 }
@@ -450,10 +453,11 @@ rxe_root() { # with root's rights, asking for them if need be
 }
 
 rxe_up() { # [NETDEV]
-	local netdev=${1:-} advice
+	local netdev=${1:-} advice on
 	rxe_root rxe-up "$@"
 	command -v rdma >/dev/null || die 1 "the command rdma is missing; the package iproute2 brings it"
-	command -v modprobe >/dev/null || die 1 "the command modprobe is missing; the package kmod brings it"
+	[ -e /sys/module/rdma_rxe ] || command -v modprobe >/dev/null ||
+		die 1 "the command modprobe is missing; the package kmod brings it"
 	if [ ! -e /sys/module/rdma_rxe ] && ! modprobe rdma_rxe; then
 		# shellcheck source=/dev/null
 		case $(. /etc/os-release && echo "${ID:-} ${ID_LIKE:-}"),$(uname -r) in
@@ -464,22 +468,57 @@ rxe_up() { # [NETDEV]
 		esac
 		die 1 "no kernel module rdma_rxe: $advice. The VM needs none: testenv/testenv.sh shell"
 	fi
-	modprobe -q rdma_ucm # for 11
+	modprobe -q rdma_ucm 2>/dev/null # for 11
 	if [ ! -e /sys/class/infiniband/rxe0 ]; then
 		# Where there is a way to other machines, their programs can be reached
 		# too. Else an interface that leads nowhere will do for both sides here.
 		[ -n "$netdev" ] ||
-			netdev=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
-		if [ -z "$netdev" ]; then
-			netdev=rxe-dummy
-			ip link add $netdev type dummy || exit 1
-			ip address add 10.0.0.1/24 dev $netdev
-			ip link set $netdev up
-		fi
-		rdma link add rxe0 type rxe netdev "$netdev" ||
-			die 1 "no rxe0 on $netdev; for another interface (ip link): testenv.sh rxe-up NETDEV"
+			netdev=$({ ip route show default; ip -6 route show default; } | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
+		[ -n "$netdev" ] || rxe_dummy
+		rxe_add "$netdev"
 	fi
 	rdma link show rxe0/1
+	on=$(cat /sys/class/infiniband/rxe0/parent)
+	[ "${1:-$on}" = "$on" ] || die 1 "rxe0 is on $on already, not on $1: testenv.sh rxe-down first"
+	[[ $(cat /sys/class/infiniband/rxe0/ports/1/state) == *ACTIVE ]] ||
+		say "but $on is down or has no link: ip link set $on up"
+	ip -o address show dev "$on" | grep -qv ' fe80:' ||
+		say "but $on has no IP address, which the samples need: ip address add ADDRESS/24 dev $on"
+}
+
+rxe_dummy() { # sets netdev to a new interface, in a network that no route leads to
+	local net
+	netdev='rxe-dummy'
+	[ ! -e /sys/class/net/rxe-dummy ] || return 0
+	for net in 10.0.0 10.118.51 172.29.51 192.168.251; do
+		[ -z "$(ip -4 route show table all match $net.0/24; ip -4 route show table all root $net.0/24)" ] || continue
+		say "no default route, so rxe0 goes on an interface for this machine alone: rxe-dummy, $net.1"
+		ip link add rxe-dummy type dummy && ip address add $net.1/24 dev rxe-dummy &&
+			ip link set rxe-dummy up && return
+		die 1 "no interface rxe-dummy; for one that is there (ip link): testenv.sh rxe-up NETDEV"
+	done
+	die 1 "no default route, and no private network is free here: testenv.sh rxe-up NETDEV (ip link lists them)"
+}
+
+rxe_add() { # NETDEV
+	local dev=/sys/class/net/$1 lower rxe why
+	[ -e "$dev" ] || die 1 "no network interface $1 here: ip link lists them"
+	lower=$1
+	while grep -qsx DEVTYPE=vlan "/sys/class/net/$lower/uevent"; do
+		for lower in "/sys/class/net/$lower"/lower_*; do lower=${lower##*/lower_}; done
+	done
+	[ "$lower" = "$1" ] ||
+		die 1 "$1 is a VLAN: take its parent ($lower); the VLAN's addresses appear among that device's GIDs"
+	for rxe in /sys/class/infiniband/*; do
+		[ "$(cat "$rxe/parent" 2>/dev/null)" != "$1" ] || die 1 "$1 has a Soft-RoCE device already, ${rxe##*/}: use that one"
+	done
+	case $(cat "$dev/type") in # as if_arp.h numbers them
+	1) ;;
+	772) die 1 "$1 is the loopback interface: without NETDEV rxe-up finds one, or makes one" ;;
+	*) die 1 "$1 is no Ethernet interface (a tunnel, perhaps), which Soft-RoCE needs: testenv.sh rxe-up NETDEV" ;;
+	esac
+	why=$(rdma link add rxe0 type rxe netdev "$1" 2>&1) ||
+		die 1 "no rxe0 on $1 ($why); for another interface (ip link): testenv.sh rxe-up NETDEV"
 }
 
 rxe_down() {

@@ -17,7 +17,8 @@ set -uo pipefail
 mark() { while IFS= read -r line || [ -n "$line" ]; do printf '%s%s\n' "$1" "$line"; done; }
 case ${1:-} in
 --serve)
-	exec socat TCP-LISTEN:1,bind=10.0.2.1,reuseaddr,fork "EXEC:$0 --answer,setsid"
+	cd "$(dirname "$0")" || exit # socat has its own use for blanks, commas and quotes in a path
+	exec socat TCP-LISTEN:1,bind=10.0.2.1,reuseaddr,fork "EXEC:./there.sh --answer,setsid"
 	;;
 --answer)
 	IFS= read -r command

@@ -31,6 +31,7 @@ BOTH = {  # 05 and 06
     "queue-overflows": ("each", "ibv_post_send", [
         (r"const uint32_t half = .*?;", ""), (r"n - first < half \? n - first : half", "n - first"),
         (r"room < piece", "room > QUEUE_SIZE")]),
+    "queue-not-awaited": ("each", "its queue holds 1024", [(r"if \(room < piece\) \{.*?\}", "(void)room;")]),
     "unsignalled": ("sgl", "no completion", [(r"IBV_SEND_SIGNALED", "0")]),
     "digest-of-gaps": ("sgl", "RESULT has digest=", DIGEST),
     "copies-what-fits-a-list": ("copy", "the blocks themselves|ends with status=FAIL", [
@@ -335,6 +336,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (DONE, r"\1 if (client && l->block_num > 7) memory->blocks[7 * l->stride] ^= 1;"), (VERIFY, "")]),
     },
     "07": {
+        "sends-not-polled": ("each", "its queue holds 1024", [(r"wait_until_done\(s, s->acked\);", "")]),
         **{name: EVERY[name] for name in ("its-own-seed", "verifies-nothing", "server-ignored", "client-ignored", "process-left", "exit-0")},
         "beyond-max-sge": ("sgl", "ends with status=FAIL", [
             (r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")]),
@@ -351,13 +353,14 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             (r'#include "report.h"', '#include "data.h"\n\\g<0>')]),
         "left-to-measure": ("careful", "measuring with --depth=64: it ends without giving back", [
             (r"(?=check.ibv_destroy_qp)", "if (work.bench) exit(report_result(pass, l->bytes, digest));")]),
-        "acknowledges-early": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [(r"s->used - told < PART", "s->used - told < ACKS")]),
+        "acknowledges-early": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [
+            (r"s->used - told\) % s->part != 0", "s->used - told) % ACKS != 0"), (r"s->used - told < ack_after", "s->used - told < ACKS")]),
         "has-it-before-it-comes": ("itself", "measuring: sgl: the message is where it is verified before it comes", [
             (r"if \(work.bench\) pass = measure.*?;", r"const bool sends = memory->sends; memory->sends = true; \g<0> memory->sends = sends;")]),
         "knows-what-is-acknowledged": ("each", "the server ends with status=FAIL|a SEND found no receive", [
             (r"s->acked \+= .*?;", "s->acked += smaller(PART, s->posted - s->acked);")]),
         "acknowledges-late": ("each", "acknowledges [0-9]* receives by [0-9]* messages", [
-            (r"s->used - told < PART", "s->used - told < QUEUE_SIZE / 2")]),
+            (r"s->used - told < ack_after", "s->used - told < QUEUE_SIZE / 2")]),
         "packs-one-at-a-time": ("itself", "measuring: sgl: the client's (processor touches its blocks|requests name other memory)", [
             (r"const struct pieces p = pieces_of\(s, l, method, i % depth\);", """struct pieces p = pieces_of(s, l, method, i % depth);
         if (latency && method == METHOD_SGL) {

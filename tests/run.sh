@@ -20,7 +20,7 @@ fast=max,-erms,-fsrm # QEMU's processor where no figures are looked at: it is em
 samples=([0-9][0-9]_*)
 out=$PWD/build
 rm -rf "$out"
-mkdir -p "$out"/{gcc,clang,asan,unit}
+mkdir -p "$out"/{gcc,clang,lto,asan,unit}
 log=$out/test.log
 
 # One check: its name, and a command that has to succeed without a word on stderr.
@@ -123,8 +123,8 @@ pairs() {
 	[ "$TESTENV" = native ] || within=(setarch -R) # see FIXED in samples.py
 	[ ! -d "$build/programs" ] || within+=(tests/debian13.sh in)
 	HV_BUILD=$build HV_OTHER_DEVICE=$out/other_device.so HV_FAIL_VERBS=$out/fail_verbs.so \
-		HV_RIGHTS=$out/rights HV_ALL=$out/all TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
-		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL ASAN_OPTIONS UBSAN_OPTIONS" \
+		HV_RIGHTS=$out/rights HV_ALL=$out/all HV_PROVOKE=$out/provoke TESTENV_LIMIT=3000 TESTENV_CPU=${TESTENV_CLOCK:+$fast} \
+		TESTENV_PASS="HV_SOME HV_BUILD HV_OTHER_DEVICE HV_FAIL_VERBS HV_RIGHTS HV_ALL HV_PROVOKE ASAN_OPTIONS UBSAN_OPTIONS" \
 		testenv/testenv.sh run "${within[@]}" python3 "${TESTS:-tests/test_pairs.py}" "$@"
 }
 
@@ -173,21 +173,22 @@ part_sources() { # builds, and what can be seen without running anything
 	for sample in "${samples[@]}"; do
 		step "$sample builds alone, by make and by its gcc line" builds_alone "$sample"
 	done
-	for sample in 0[1-4]_* 08_* 12_*; do
+	for sample in 0[1-4]_*; do
 		step "$sample reads in order" reads_in_order "$sample"
 	done
 	step "clang -Werror" build clang clang "-O2 -g"
+	step "gcc -O3 -flto -Werror" build lto gcc "-O3 -flto -Wextra" # sees across files
 	step "a change rebuilds what it must" change_rebuilds
 	step "builds leave nothing that git doesn't ignore" leaves_nothing_untracked
 	step "lengths of functions, and what includes what" tests/shape.py
 	step "make help lists every target" help_lists_every_target
-	family zh python3 tests/test_zh.py Chinese Readme Words Glossary
+	family zh python3 tests/test_zh.py Chinese Readme Words Glossary Tools
 	# uint64_t and uintmax_t (%ju) are the same type with glibc, which gcc checks.
 	step "cppcheck" cppcheck --quiet --std=c11 --enable=warning,performance,portability \
 		--inline-suppr --suppress=invalidPrintfArgType_uint --suppress=invalidScanfArgType_int \
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
-		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c learn/show/*.c
+		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
@@ -197,7 +198,7 @@ part_units() {
 	done
 	step "100,000 mangled lines" tests/fuzz/run.sh 100000
 	step "judge" gcc -Icommon -o "$out/judge" tests/fuzz/judge.c \
-		common/{data,hints,options,report}.c -libverbs
+		common/{data,device,hints,options,report}.c -libverbs
 	family lines python3 tests/test_lines.py
 	family cheatsheet python3 tests/test_cheatsheet.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py
@@ -207,9 +208,9 @@ part_layouts() { TESTENV_CLOCK=virtual family layouts pairs "$out/gcc" Layouts; 
 several() { # NAME FILE[.CLASS]… - of several files, in one VM
 	TESTENV_CLOCK=virtual TESTS=tests/samples.py family "$1" pairs "$out/gcc" "${@:2}"
 }
-part_peers() { several peers test_11 test_devices test_peers; } # 11 wants to be the first to take the device away
+part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
-	several more test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
+	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
@@ -220,7 +221,7 @@ part_starters() {
 part_break() { family break python3 tests/test_break.py Asked Answers \
 	Driven.test_{on_a_terminal,nothing_is_run_without_a_prediction,a_tree_that_has_been_changed}; } # make break, answers.txt
 part_fabric() { family fabric python3 tests/test_fabric.py; }
-part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints; }
+part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints Check.test_todos; }
 part_grading() {
 	family collect python3 tests/test_collect.py
 	family names python3 tests/test_names.py
@@ -228,7 +229,7 @@ part_grading() {
 	family grading python3 tests/test_grading.py
 }
 part_wire() { # two hosts once
-	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family wire pairs "$out/gcc" Good
+	TESTENV_HOSTS=2 TESTS=tests/samples.py family wire pairs "$out/gcc" test_wire.Good test_11.Hosts
 }
 
 # The rest. Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not
@@ -316,9 +317,9 @@ part_newest() { # Debian unstable's kernel
 }
 
 # The longest first: at the end, two cores have something to do.
-quick=(more handout peers grading pairs layouts sources wire fabric check_some break starters units)
+quick=(more handout peers grading pairs layouts sources wire check_some break starters units)
 rest=(programs check faults show bad_wire crowd asan newer break_all platforms newest kernels half_way python_peer large dead testenv
-	handin wires machines figures arm64 zh doctor)
+	handin wires machines figures arm64 zh doctor fabric)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)
 case $tier in
@@ -346,6 +347,8 @@ fi
 	step "gcc -Werror" build_here
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
+	step "provoke" gcc -O1 -Wall -Wextra -Werror -Icommon -o "$out/provoke" tests/provoke.c common/*.c -libverbs
+	step "cm_peer" gcc -Wall -Wextra -Werror -o "$out/cm_peer" tests/peer/cm_peer.c -lrdmacm -libverbs
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	wait
 	mkdir -p results/wire

@@ -57,10 +57,20 @@ class Pairs(PairTest):
         client = run(SAMPLE, "-p", port, "-s", "1024", "127.0.0.1")
         self.both_pass(SAMPLE, end(server), client)
 
-    def test_too_long_for_the_server(self):
-        server, client = self.start_pair(SAMPLE, "-s", "513", server_args=["-m", "512"])
-        self.check_failed(end(server), SAMPLE, "server", "path MTU 512 is below 513 bytes")
-        self.check_failed(end(client), SAMPLE, "client", "the peer closed the connection")
+    def test_who_cannot_be_served_is_refused(self):
+        """Too long for the server's port, or with a GID that it cannot reach: the next one is served."""
+        port = str(next(ports))
+        server = start(SAMPLE, "-p", port, "-m", "512")
+        wait_for_listener(port, server)
+        for args, said in ((("-s", "513", "--clients", "3"), "path MTU 512 is below 513 bytes"),
+                           (("-g", "0"), "ibv_create_ah with your GID: Invalid argument")):
+            client = run(SAMPLE, "-p", port, *args, "127.0.0.1")
+            self.check_failed(client, SAMPLE, "client", f"the server refused: {said}")
+        client = run(SAMPLE, "-p", port, "-s", "512", "127.0.0.1")
+        server = end(server)
+        self.assertEqual(server.err.count("refused a client: "), 2, server)
+        server.err = ""
+        self.both_pass(SAMPLE, server, client)
 
     def test_several_clients_at_one_queue_pair(self):
         for works in (((100, 50, 5), (1000, 20, 9)),

@@ -98,6 +98,23 @@ class SrqTest(PairTest):
         tcp.close()
         return None
 
+    def wrong(self, port, clients):
+        """Comes in eight wrong ways, one after the other, and returns how many of them the server refuses."""
+        line = (f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 "
+                f"rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(clients)}\n")
+        ways = (("fe80::1234", "ibv_modify_qp to RTR with your GID"), ("::", "only one side has a GID"),
+                ("2001:db8::7", "ibv_modify_qp to RTR with your GID"))
+        lines = [(line.replace("::ffff:10.0.0.1", gid), said) for gid, said in ways] + [
+            (line.replace(SAMPLE, "02_send_recv"), "this side runs 10_srq"),
+            (line.replace("size=1024", "size=4096"), "work= is malformed"),
+            ("x" * 3000, "more than 1024 bytes"), (chr(7) * 9 + line, "printable"), ("", "")]
+        for sent, said in lines:
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=100) as tcp:
+                tcp.sendall(sent.encode())
+                if said:
+                    self.assertIn(said.encode(), tcp.recv(4096))
+        return len(lines)
+
     def several(self, works):
         naks = rnr_naks()
         port, server = self.begin("--timeout", "300")
@@ -276,6 +293,22 @@ class Crowd(SrqTest):
         print(f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served; {held} bytes registered", flush=True)
 
 
+    def test_sixty_four_come_and_eight_are_wrong(self):
+        """In eight ways, before they are accepted. The other 56 are served, and the server passes."""
+        port, server = self.begin("--timeout", "300")
+        clients = [self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300") for k in range(28)]
+        wrong = self.wrong(port, 56)
+        clients += [self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300") for k in range(28, 56)]
+        digest = 0
+        for k, client in enumerate(clients):
+            digest ^= self.served(end(client), k, 4)
+        server = end(server)
+        self.assertEqual(server.status, 0, server)
+        self.check_result(server, SAMPLE, "server", "PASS")
+        self.assertEqual((server.result["digest"], server.result["bytes"]), (f"{digest:016x}", str(56 * 4 * SIZE)))
+        self.assertEqual(server.err.count("refused a client: "), wrong, server)
+
+
 class OwnPairs(Pairs):
     mode = ("--own",)
 
@@ -289,6 +322,41 @@ class OwnCrowd(Crowd):
 
 
 class Refused(SrqTest):
+    def test_who_is_refused_leaves_nothing(self):
+        """Neither its timeout nor its place: the server goes on to wait, and so after one that leaves before the answer."""
+        port, server = self.begin()
+        bad = end(start(SAMPLE, "-p", port, "-g", "0", "--timeout", "1", "127.0.0.1"))
+        self.check_failed(bad, SAMPLE, "client", "the server refused: ibv_modify_qp to RTR")
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=100) as tcp:
+                tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 "
+                            f"addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(3)}\n".encode())
+                tcp.shutdown(socket.SHUT_WR)
+                self.assertEqual(tcp.recv(4096), b"")
+        time.sleep(3)
+        self.served(end(self.client(port, 1)), 1, 80)
+        server = end(server)
+        self.assertEqual(server.status, 0, server)
+
+    def test_a_gid_that_cannot_be_reached(self):
+        """Its client is told, and neither the server nor another client ends. Also if it is the first one, whose
+        clients= then does not count."""
+        for others in (2, 5):
+            with self.subTest(clients=others):
+                port, server = self.begin()
+                clients = [self.client(port, 2)] if others == 2 else []
+                for client in clients:
+                    client.stdout.readline()
+                bad = end(start(SAMPLE, "-p", port, "-g", "0", "--clients", str(others), "127.0.0.1"))
+                self.check_failed(bad, SAMPLE, "client",
+                                  "the server refused: ibv_modify_qp to RTR with your GID: Invalid argument")
+                self.assertIn("leave -g out", bad.err)
+                clients += [self.client(port, 2) for _ in range(2 - len(clients))]
+                for client in clients:
+                    self.served(end(client), 1, 80)
+                server = end(server)
+                self.assertEqual((server.status, server.err.count("refused a client: ")), (0, 1), server)
+
     def test_what_does_not_fit(self):
         port, server = self.begin()
         first = self.client(port, 2)

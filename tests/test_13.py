@@ -27,8 +27,13 @@ class Loans(PairTest):
                     self.assertIn(f"moved {iters} x {size} bytes, each in a loan", side.out)
 
     def test_more_loans_than_an_rkey_has_tags(self):
-        for way in "123":
-            self.passes(NAME, "-w", way, "-n", "600", "-s", "8")
+        """Only 8 bits of the rkey change; type 1 changes them at the end of a loan, too."""
+        for way, again in (("1", 129), ("2", 257), ("3", 257)):
+            server, _ = self.passes(NAME, "-w", way, "-n", "600", "-s", "8")
+            self.assertEqual(re.findall(r"(?m)^loan (\d+) has the first one's rkey", server.out),
+                             [str(again)])
+            server, _ = self.passes(NAME, "-w", way, "-n", str(again - 1), "-s", "8")
+            self.assertNotIn("first one's rkey", server.out)
 
     def test_no_line_has_an_rkey(self):
         _, client = self.passes(NAME, "-v")

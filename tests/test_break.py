@@ -33,8 +33,7 @@ import handout  # pylint: disable=wrong-import-position
 
 breaking = importlib.import_module("break")
 WORK = os.path.join(ROOT, "results", "test-break")
-ENGLISH = os.path.join(ROOT, "labs.md")
-STEPS = handout.steps(ENGLISH)
+STEPS = handout.steps("en")
 LIMIT = 600  # seconds for a program that is driven, on however busy a machine
 PATIENCE = 150  # for the next thing that it says
 
@@ -118,6 +117,11 @@ class Outcomes(unittest.TestCase):
             said = [about[key] for key in about if key.startswith(role) and "argument" not in key]
             self.assertTrue(any(words in getattr(ran, role) for words in said), ran.output)
             self.assertNotIn(f"{role}: ?", seen)
+        key, role, told = breaking.to_see(ran)
+        self.assertIn(told, getattr(ran, role), key)
+        self.assertNotEqual(told, "?", ran.output)
+        for typed, right in ((told, True), (told.upper(), True), (f"{told} or 9", False), ("7", False), ("no", False)):
+            self.assertEqual(breaking.is_seen(typed, told, ran.output), right, f"{key}: {typed} for {told}")
         self.assertFalse(answers.record(written, step, breaking.told(offered[0]), seen, f"reason {step.number}"))
         entry = answers.entries(answers.read(written))[f"step {step.number}"]
         self.assertIn("prediction: " + breaking.told(offered[0]), entry)
@@ -166,15 +170,13 @@ class Asked(unittest.TestCase):
     def test_what_is_found_in_the_handout(self):
         self.assertEqual(list(STEPS), list(range(1, 46)))
         self.assertEqual([STEPS[n].lab for n in (1, 14, 16, 20, 45)], ["01", "02", "03", "04", "13"])
-        marks = [mark for mark, _ in handout.questions(ENGLISH)]
+        marks = [mark for mark, _ in handout.questions("en")]
         self.assertEqual(marks, [f"question 0{lab}.{n}" for lab in (1, 2, 3, 4) for n in (1, 2, 3)]
-                         + [f"explain {n}" for n in range(1, 7)])
-        chinese = os.path.join(ROOT, "labs.zh.md")
-        if os.path.exists(chinese):
-            translated = handout.steps(chinese)
-            self.assertEqual([step.name for step in translated.values()], [step.name for step in STEPS.values()])
-            self.assertTrue(all(step.question and step.outcome for step in translated.values()))
-            self.assertEqual([mark for mark, _ in handout.questions(chinese)], marks)
+                         + [f"explain {n}" for n in range(1, 8)])
+        translated = handout.steps("zh")
+        self.assertEqual([step.name for step in translated.values()], [step.name for step in STEPS.values()])
+        self.assertTrue(all(step.question and step.outcome for step in translated.values()))
+        self.assertEqual([mark for mark, _ in handout.questions("zh")], marks)
 
 
 class Answers(unittest.TestCase):
@@ -188,17 +190,31 @@ class Answers(unittest.TestCase):
 
     def test_template(self):
         missing, most = answers.unanswered(answers.template())
-        self.assertEqual((len(missing), most), (38, 38))
+        self.assertEqual((len(missing), most), (27, 27))
         self.assertEqual(answers.remark(self.filled()), "")
-        text = self.filled().replace("seen: 因为 PSN", "seen:  \n", 7).replace("> Compare with 01", "", 1)
+        text = self.filled().replace("seen: 因为 PSN", "seen:  \n", 3).replace("> Compare with 01", "", 1)
         text = re.sub(r"(?s)(## question 02\.2.*?answer: ).*?(?=\n##)", r"\1", text)
-        self.assertEqual(answers.remark(text), "answers: 8 of 38 unanswered: step 1-7; lab 02 question 2")
+        self.assertEqual(answers.remark(text), "answers: 23 of 27 given; missing: step 1, 3, 5; lab 02 question 2")
         text = text.replace("## step 9:", "Step nine:")  # its mark is gone
-        self.assertIn("step 1-7, 9; lab 02 question 2", answers.remark(text))
+        self.assertIn("step 1, 3, 5, 9; lab 02 question 2", answers.remark(text))
+        text = re.sub(r"(?s)(## step 14.*?)reason: 因为 PSN\n", r"\1", text, count=1)  # and this field
+        self.assertIn("step 1, 3, 5, 9, 14; lab 02 question 2", answers.remark(text))
+
+    def test_count(self):
+        """What make handin writes below the answers."""
+        one = re.sub(r"(?s)(## explain 7\n.*?answer:)[^\n]*", r"\1", self.filled())
+        for text, words, status in ((None, "0 of 27 answers given", 1), (answers.template(), "0 of 27 answers given", 1),
+                                    (one, "26 of 27 answers given", 1), (self.filled(), "27 of 27 answers given", 0),
+                                    ("my own words", "answers without marks: not counted", 1)):
+            if text is not None:
+                answers.write(self.path, text)
+            ran = subprocess.run([os.path.join(ROOT, "learn", "answers.py"), "count", self.path], capture_output=True,
+                                 text=True, check=False)
+            self.assertEqual((ran.stdout, ran.returncode), (words + "\n", status))
 
     def test_what_editors_make_of_it(self):
         text = self.filled()
-        text = text[text.index("## step 1"):].replace("## step 7:", " ＃ Step ７：")
+        text = text[text.index("## step 1"):].replace("## step 8:", " ＃ Step ８：")
         text = text.replace("## question 02.1", "##question ０２．１")
         text = text.replace("## explain 3", "# EXPLAIN 03 我的答案").replace("prediction:", "Prediction 预测：")
         text = re.sub(r"(?s)(step 9:.*?)prediction.*?(?=\n##)", r"\1the fields are gone, but there is an answer", text)
@@ -246,7 +262,7 @@ class Driven(unittest.TestCase):
         self.path = os.path.join(self.dir, "answers.txt")
         self.env = {**os.environ, "ANSWERS": self.path, "WIRE": "no", "TMPDIR": tempfile.mkdtemp(dir=self.dir)}
         self.addCleanup(lambda: self.assertEqual(os.listdir(self.env["TMPDIR"]), [], "left behind"))
-        for name in ("PREDICTION", "REASON", "MAKEFLAGS"):
+        for name in ("PREDICTION", "SEEN", "REASON", "MAKEFLAGS"):
             self.env.pop(name, None)
 
     def make(self, *words, cwd=ROOT, **more):
@@ -300,32 +316,40 @@ class Driven(unittest.TestCase):
     def test_on_a_terminal(self):
         right = breaking.choices(STEPS[4], ["status 10"]).index("status 10") + 1
         wrong = right % 4 + 1
-        screen, status = self.on_terminal(4, ("words\\): $", f"{wrong}\n"), ("later\\): $", "the last byte\n"))
+        screen, status = self.on_terminal(4, ("words\\): $", f"{wrong}\n"), ("completion\\? $", "9\n"),
+                                          ("not what .*\\s.*completion\\? $", "Status 10\n"),
+                                          ("answers.txt\\): $", "the last byte\n"))
         self.assertEqual(status, 0, screen)
+        self.assertLess(screen.index("Why?"), screen.index("What the handout says"), "asked first, then told")
+        self.assertLess(screen.index("completion?"), screen.index("What happened"), "seen first, then told")
+        self.assertNotIn("It still lacks", screen)
         for words in ("+            .wr.rdma = {.remote_addr = peer.addr + 1", "--- server: ./hello_write",
                       "did not come true. What happened: A completion says: remote access error (status 10)",
                       "What the handout says: the server's NIC refuses", "answer to step 4.\r"):
             self.assertIn(words, screen)
         self.assertIn("reason: the last byte", self.entry(4))
-        self.assertIn("seen: client: completion of the RDMA WRITE: remote access error (status 10)", self.entry(4))
-        screen, status = self.on_terminal(4, ("words\\): $", "9\n"), ("words\\): $", f"{right}\n"), ("later\\): $", "\n"))
+        self.assertIn("seen: Status 10 (client: completion of the RDMA WRITE: remote access error (status 10)", self.entry(4))
+        screen, status = self.on_terminal(4, ("words\\): $", "9\n"), ("words\\): $", f"{right}\n"),
+                                          *3 * [("completion\\? $", "9\n")], ("answers.txt\\): $", "\n"))
         self.assertEqual(status, 0, screen)
         self.assertIn("Your prediction came true.", screen)
         self.assertIn("step 4, instead of an earlier one", screen)
-        self.assertIn("reason:\n", self.entry(4))
+        self.assertIn("seen:\nreason:\n", self.entry(4))
+        self.assertIn("It still lacks: seen, reason. Write", screen)
         # Interrupted: before the run nothing is written, behind it what is known is.
         whole = answers.read(self.path)
         for keys in ([("words\\): $", "\x03")], [("words\\): $", "2\n"), ("Running", "\x03")]):
             screen, status = self.on_terminal(4, *keys)
             self.assertNotEqual(status, 0)
             self.assertEqual(answers.read(self.path), whole)
-        screen, status = self.on_terminal(4, ("words\\): $", "own words\n"), ("later\\): $", "\x03"))
+        screen, status = self.on_terminal(4, ("words\\): $", "own words\n"), ("completion\\? $", "10\n"),
+                                          ("answers.txt\\): $", "\x03"))
         self.assertIn("Compare your own words", screen)
-        self.assertIn("prediction: own words\nseen: client", self.entry(4))
+        self.assertIn("prediction: own words\nseen: 10 (client", self.entry(4))
         self.assertEqual(sorted(os.listdir(self.dir)), sorted(["answers.txt", os.path.basename(self.env["TMPDIR"])]))
 
     def test_without_a_terminal(self):
-        made = self.make("STEP=22", "PREDICTION=1", "REASON=the queue is full")
+        made = self.make("STEP=22", "PREDICTION=1", "SEEN=12", "REASON=the queue is full")
         if not there(22):
             self.assertIn("not in this release", made.stdout)
             return
@@ -336,8 +360,9 @@ class Driven(unittest.TestCase):
         made = self.make("STEP=36", stdin=None, input="拒绝\n")  # a pipe that ends before the reason
         self.assertEqual(made.returncode, 0, made)
         self.assertIn("第 36 步", made.stdout)
-        self.assertIn("prediction 预测： 拒绝\n", self.entry(36))
-        self.assertIn("the server refused", self.entry(36))
+        self.assertIn("prediction 预测： 拒绝\nseen 看到的：\nreason 原因：\n", self.entry(36))
+        self.assertIn("the server refused", made.stdout)
+        self.assertIn("还缺", made.stdout)
 
     def test_nothing_is_run_without_a_prediction(self):
         for words, status, said in ((("STEP=4",), 2, "No prediction"), (("STEP=4", "PREDICTION=7"), 2, "No prediction"),

@@ -17,9 +17,8 @@ sys.path[:0] = [f"{ROOT}/learn/check", f"{ROOT}/learn"]
 sys.path.append(f"{ROOT}/witness")
 # pylint: disable=wrong-import-position
 import check  # noqa: E402
-import examined  # noqa: E402
+import pieces  # noqa: E402
 import starter  # noqa: E402
-from parts import LABS  # noqa: E402
 
 FEW = 6  # of the mutants, in the quick tests
 FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -w -Icommon -Iblocks"
@@ -58,7 +57,9 @@ class Check(unittest.TestCase):
                    if name.endswith(".o")]
         subprocess.run(["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"], check=True,
                        cwd=ROOT)
-        return check.job(lab, source, path, [], check.sanitized(directory) if lab in check.BLOCKS else "")
+        if lab not in check.BLOCKS:
+            return check.job(lab, source, path, [])
+        return check.job(lab, source, path, [], check.sanitized(directory), check.alone(lab, directory))
 
     def judged(self, programs, **how):
         """programs: lab and source by name. All in one VM: the rows of each, or, first=True, up to the first wrong one."""
@@ -85,41 +86,45 @@ class Check(unittest.TestCase):
                 self.assertEqual(first["part"], part, first)
                 self.assertRegex(f"{first['why']} says: {first['says']}".replace("\n", " "), reason)
 
-    def halves(self, labs):
-        """Samples, and what is written up to each place: the parts of the places that are written, and no others."""
+    def halves(self, states):
+        """Programs of a lab in which some TODOs are written as in the sample: the parts of these are right, and no others;
+        all, if all are."""
         programs, places = {}, starter.places()
-        for lab in labs:
-            number = max(place["number"] for place in places[lab])
-            for written in range(number + 1):
-                programs[f"{lab} {written} of {number}"] = lab, starter.starter_of(lab, written)
-        for name, rows in self.judged(programs).items():
-            lab, written, _, number = name.split()
-            with self.subTest(name):
-                for row in rows:
-                    has = row["todo"] <= int(written) or (row["todo"] == 99 and written == number)
-                    self.assertEqual(row["right"], has, f"{name}: {row}")
-                    if not has and row["todo"] == int(written) + 1:
-                        self.assertIn(f"TODO {row['todo']} is not written", row["why"], name)
+        for lab, written in states:
+            missing = [place for place in places[lab] if place["number"] not in written]
+            programs[f"{lab} {written}"] = lab, starter.starter(starter.read(starter.sample_of(lab)), missing)
+        rows = self.judged(programs)
+        for lab, written in states:
+            whole = set(written) == {place["number"] for place in places[lab]}
+            for row in rows[f"{lab} {written}"]:
+                with self.subTest(lab=lab, written=written, part=row["part"]):
+                    has = not row["todo"] or row["todo"] in written or (row["todo"] == 99 and whole)
+                    self.assertEqual(row["right"], has, row)
+                    if not has and row["todo"] != 99 and (lab in check.BLOCKS or row["todo"] == len(written) + 1):
+                        self.assertIn(f"TODO {row['todo']} is not written", row["why"])
 
-    def blocks(self, *labs):
-        """05 to 07, which the grader's examination judges: whole ones are right."""
-        rows = self.judged({lab: (lab, starter.starter_of(lab, 4)) for lab in labs})
-        self.assertEqual([row for each in rows.values() for row in each if not row["right"]], [])
+    def in_order(self, lab):
+        """What is written up to each TODO."""
+        last = max(place["number"] for place in starter.places()[lab])
+        return [(lab, range(1, written + 1)) for written in range(last + 1)]
 
     def test_some(self):
         """In the quick tests."""
         few = [each for each in mutants() if each[0] not in check.BLOCKS]
         self.wrong(few[::len(few) // FEW])
-        self.halves(["02"])
+        self.halves([*self.in_order("02"), ("05", [2, 3])])
 
     def test_hints(self):
-        """Three for each part of each lab; in 05 to 07, whose parts are the grader's, for each TODO as well."""
+        """Three for each part of each lab."""
         hints = check.hints()
         for lab in check.NUMBERS:
-            parts = [*examined.PARTS, *(f"TODO {each['number']}" for each in starter.places()[lab])] \
-                if lab in check.BLOCKS else ["builds", *(part.name for part in LABS[lab].parts)]
-            for part in parts:
+            for part in ["builds", "memory", *(name for name, _ in check.parts_of(lab))]:
                 self.assertEqual(len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}")
+
+    def test_todos(self):
+        """Those that are judged alone are the starters'."""
+        for lab, names in pieces.TODOS.items():
+            self.assertEqual(names, tuple(place["name"] for place in starter.places()[lab]))
 
     def test_commands(self):
         """A student's way: a starter, a check, hints, a change, progress."""
@@ -161,10 +166,12 @@ class Check(unittest.TestCase):
             self.assertIn("nothing to hint at", learn("hint", "02", mine).stdout)
 
     def test_samples_and_halves(self):
-        self.halves(some([lab for lab in check.NUMBERS if lab not in check.BLOCKS]))
+        self.halves([state for lab in some([lab for lab in check.NUMBERS if lab not in check.BLOCKS])
+                     for state in self.in_order(lab)])
 
     def test_blocks(self):
-        self.blocks(*check.BLOCKS)
+        for lab in check.BLOCKS:  # in the file's order, and in others
+            self.halves([*self.in_order(lab)[1:], (lab, [4]), (lab, [2, 3])])
         self.wrong(some([each for each in mutants() if each[0] in check.BLOCKS]))
 
     def test_mutants(self):

@@ -33,8 +33,8 @@ class Doctor(unittest.TestCase):
         cls.guest = subprocess.run([DOCTOR], capture_output=True, text=True, check=True).stdout
         os.remove("/run/testenv")
 
-    def doctor(self, **more):
-        ended = subprocess.run([DOCTOR], stdin=subprocess.DEVNULL, capture_output=True,
+    def doctor(self, *within, **more):
+        ended = subprocess.run([*within, DOCTOR], stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, timeout=600, check=False, cwd="/", **more)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
         self.assertLess(len(ended.stdout.splitlines()), 40)
@@ -43,11 +43,14 @@ class Doctor(unittest.TestCase):
     def problems(self, out):
         found = re.findall(r"(?m)^PROBLEM: (.*)\n    fix: (.*)$", out)
         self.assertIn(f"\nproblems  {len(found)}\n", out)
+        chinese = subprocess.run(["sed", "-Ef", DOCTOR.replace(".sh", ".zh.sed")], input=out, capture_output=True,
+                                 text=True, check=True).stdout
+        self.assertNotRegex(chinese, r"PROBLEM|fix:|\u89e3\u51b3.*(, as root|\b(the|its)\b)")
         return found
 
-    def finds(self, problem, fix, **more):
+    def finds(self, problem, fix, *within, **more):
         """Exactly this one; returns its fix."""
-        found = self.problems(self.doctor(**more))
+        found = self.problems(self.doctor(*within, **more))
         self.assertEqual(len(found), 1, found)
         self.assertRegex(found[0][0], problem)
         self.assertRegex(found[0][1], fix)
@@ -111,10 +114,46 @@ class Doctor(unittest.TestCase):
         try:
             fix = self.finds("no RoCE v2 GID but link-local ones: dummy0 has no IP address",
                              "ip addr add .* dev dummy0, as root")
-            sh(fix.removesuffix(", as root"))
+            sh(fix.split(", as root")[0])
             self.assertEqual(self.problems(self.doctor()), [])
         finally:
             sh("ip addr replace 10.0.0.1/24 dev dummy0")
+
+    def test_another_network_namespace(self):
+        out = self.doctor("unshare", "-n")
+        self.assertNotIn("samples take this one", out)
+        self.assertEqual([problem for problem, _ in self.problems(out)], [
+            "the addresses of rxe0's GIDs are not in this network namespace: no program here can use them"])
+        sh("rdma system set netns exclusive")
+        try:
+            self.finds("the addresses of rxe0's GIDs are not in this", "leave the namespace", "unshare", "-n")
+            self.finds("/dev/infiniband/uverbs0 is here, but no device in this network namespace", "leave the namespace",
+                       "unshare", "-nm", "sh", "-c", 'mount -t sysfs sys /sys && exec "$0"')
+        finally:
+            sh("rdma system set netns shared")
+        sh("ip -6 addr add fd00::51/64 dev dummy0 nodad; ip addr del 10.0.0.1/24 dev dummy0")
+        try:
+            self.assertRegex(self.doctor(), "GID .* fd00:.*samples take this one")
+        finally:
+            sh("ip addr replace 10.0.0.1/24 dev dummy0; ip -6 addr del fd00::51/64 dev dummy0")
+
+    def test_rxe_up_says_why_not(self):
+        """The loopback interface, one that is not there, one that has a device; a network that is in use."""
+        def rxe_up(*netdev):
+            return subprocess.run([f"{ROOT}/testenv/testenv.sh", "rxe-up", *netdev], check=False, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+        self.assertIn("rxe0 is on dummy0 already, not on lo", rxe_up("lo"))
+        sh("rdma link delete rxe0; rdma link add rxe7 type rxe netdev dummy0; ip link add down0 type dummy")
+        try:
+            self.assertIn("lo is the loopback interface", rxe_up("lo"))
+            self.assertIn("no network interface nosuch here", rxe_up("nosuch"))
+            self.assertIn("dummy0 has a Soft-RoCE device already, rxe7: use that one", rxe_up("dummy0"))
+            self.assertRegex(rxe_up("down0"), "ip link set down0 up\n.*down0 has no IP address")
+            sh(f"{ROOT}/testenv/testenv.sh rxe-down")
+            self.assertIn("rxe-dummy, 10.118.51.1", rxe_up())
+        finally:
+            sh(f"{ROOT}/testenv/testenv.sh rxe-down; rdma link delete rxe7; ip link delete down0; "
+               "rdma link add rxe0 type rxe netdev dummy0")
 
     def test_what_a_device_lacks(self):
         """By the real ibv_devinfo with some of its numbers changed: there is no other device here."""

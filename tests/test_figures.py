@@ -74,10 +74,32 @@ class Figures(unittest.TestCase):
     def test_the_model_finds_the_crossover(self):
         said = subprocess.run([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
                               capture_output=True, text=True, check=True).stdout
-        measured, predicted = map(float, re.search(
-            r"^MODEL .*crossover_measured=(\d+) crossover_predicted=(\d+)$",
-            said, re.M).groups())
-        self.assertTrue(0.5 < predicted / measured < 2, (measured, predicted))
+        low, high, predicted, _ = map(int, re.search(
+            r"^MODEL .*crossover_measured=(\d+)\.\.(\d+) crossover_predicted=(\d+)\.\.(\d+)$", said, re.M).groups())
+        self.assertTrue(low / 2 <= predicted <= low * 2, said)
+        self.assertEqual(high, 2 * low)
+        self.assertLess({("copy", low), ("sgl", high)}, set(self.runs[0]), "sizes that were measured")
+        row = next(line for line in said.splitlines() if line.startswith(f"{low:8} "))
+        self.assertLess(float(row.split("|")[3].split()[0].rstrip("=")), 0.99, "copying is faster there")
+
+    def test_equal_figures_are_marked(self):
+        """What differs by no more than a per cent, and nothing else."""
+        said = subprocess.run([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
+                              capture_output=True, text=True, check=True).stdout
+        rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3][1:]
+        self.assertGreater(len(rows), 11)
+        marked = 0
+        for _, speeds, _, speedup in rows:
+            *methods, contig = re.findall(r"([\d.]+)(=?)", speeds)
+            for figure, mark in methods:
+                part = abs(float(figure) / float(contig[0]) - 1)
+                if abs(part - 0.01) > 0.002:  # the table's figures are rounded
+                    self.assertEqual(mark == "=", part < 0.01, speeds)
+                marked += mark == "="
+            figure, mark = re.match(r" *([\d.]+)(=?)", speedup).groups()
+            if abs(abs(float(figure) - 1) - 0.01) > 0.002:
+                self.assertEqual(mark == "=", abs(float(figure) - 1) < 0.01, speedup)
+        self.assertGreater(marked, 5)
 
     def test_a_program_of_ones_own_is_drawn_beside_the_reference(self):
         name = os.path.basename(CSV.format(0))[:-4]

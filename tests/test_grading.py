@@ -58,7 +58,9 @@ class Grading(unittest.TestCase):
         os.remove(f"{ROOT}/handin-x-1.zip")
         self.assertEqual(ended.returncode, 1, ended)
         self.assertRegex(ended.stderr, "(?s)what make grade will say of it:\n== complete == FAIL")
-        self.assertRegex(text, "HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed")
+        self.assertRegex(text, r"HANDIN version=1 student=x-1 lab=07.*\n(.*\n)*=== end failed, exit status 77 "
+                         r"\(0 of 27 answers given\)\n\Z")
+        self.assertTrue(ended.stderr.endswith("no answers.txt: 0 of 27 answers given (make answers makes the file)\n"), ended)
         write(f"{self.dir}/handin-x-1.txt", text)
         self.assertIn("Score: 10/100", self.grade())  # nobody else's
 
@@ -154,17 +156,20 @@ class Grading(unittest.TestCase):
     def test_unanswered(self):
         """They are noted, and cost nothing: a person gives the points for answers."""
         text = folder["good"][TEMPLATE]
-        empty = re.sub(r"(?s)(## step 7:.*?reason:)[^\n]*", r"\1", text, count=1)
+        empty = re.sub(r"(?s)(## step 8:.*?reason:)[^\n]*", r"\1", text, count=1)
         before, answers = text.split("=== answers\n", 1)
         wide = answers.partition("=== end")[0].encode("utf-16")
         for written, note in (
-                (text, ""), (empty, "answers: 1 of 38 unanswered: step 7"),
-                (before + "=== answers\n1. It waits.\n=== end complete\n", "answers: the marks of make answers are missing"),
+                (text, ""), (empty, "answers: 26 of 27 given; missing: step 8"),
+                (before + "=== answers\n1. It waits.\n=== end runs complete (answers without marks: "
+                 "not counted)\n", "answers: the marks of make answers are missing"),
+                (before + "=== answers\n\n=== end runs complete (0 of 27 answers given)\n", ""),
                 (before.encode() + b"=== answers\n" + wide + b"\n\0\n=== end complete\n", "")):
             write(f"{self.dir}/handin-{TEMPLATE}.txt", written)
             found = reports(self.grade())[f"handin-{TEMPLATE}.txt"]
             self.assertIn("Score: 100/100", found)
             self.assertEqual("note: answers" in found, note != "", found)
+            self.assertEqual("== answers == OK" in found, "(0 of 27" not in str(written), found)
             self.assertIn(note, found)
 
     def test_hostile(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The handout keeps its promises: README.md's and labs.md's commands do what the text says,
-and each break-it patch shows the messages that labs.md gives for it.
+"""The handout keeps its promises: the commands of README.md, labs.md, the labs and reference.md do what
+the text says, and each break-it patch shows the messages that its lab gives for it.
 
 All pairs run in one VM. In there this file runs as "test_labs.py guest" and does what the
 tests out here ask for by files under results/, which both see."""
@@ -20,6 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from places import copy_project
 from samples import FIXED, PROGRAM, ROOT, SAMPLES, main, patient
+
+sys.path.append(os.path.join(ROOT, "learn"))
+import handout  # noqa: E402, pylint: disable=wrong-import-position
 
 # What the patches' heads know: Linux 6.1, and what differs in 6.12 and, so far, all later ones.
 KERNEL = "6.12" if re.search(r"6\.12|image-[7-9]", os.environ.get("KERNEL", "")) else "6.1"
@@ -192,11 +195,6 @@ class Compiler:
             cwd=self.directory, capture_output=True, text=True, check=False).stderr
 
 
-def labs_md():
-    with open(os.path.join(ROOT, "labs.md"), encoding="utf-8") as file:
-        return file.read()
-
-
 class BreakIt(unittest.TestCase):
     """tests/breakit: each patch's head says what the two sides print, and on which kernel
     one prints something else."""
@@ -227,10 +225,7 @@ class BreakIt(unittest.TestCase):
                      head.get("server's arguments", ""))
                 for i, ((_, program), head) in enumerate(zip(built, heads))]
         answers = vm.ask(jobs, at_a_time=4)
-        # What the handout says about a patch goes as far as the next one or a blank line.
-        items = re.findall(r"`(\d\d-[a-z0-9-]+)`:((?:.|\n)*?)(?=\n\n|\n\d+\. |\n$)",
-                           labs_md().split("\n## What happens\n")[1])
-        items = {name + ".patch": " ".join(text.split()) for name, text in items}
+        items = {step.name + ".patch": step.outcome for step in handout.steps("en").values()}
         for name, head, (error, _), answer in zip(names, heads, built, answers):
             with self.subTest(patch=name):
                 self.assertEqual(error, "")
@@ -244,7 +239,7 @@ class BreakIt(unittest.TestCase):
 
 
 class Block:
-    """A block of README.md or labs.md: fenced, or indented by 4 spaces."""
+    """A block of a page: fenced, or indented by 4 spaces."""
 
     def __init__(self, file, line, language, lines):
         self.where = f"{file}:{line}"
@@ -272,6 +267,22 @@ class Block:
             terminal = re.search(r"# terminal (\d)", line)
             scripts.setdefault(int(terminal[1]) if terminal else 0, []).append(line)
         return {terminal: "\n".join(lines) for terminal, lines in scripts.items()}
+
+
+def pages(chosen):
+    """The handout in a language, in the order in which one reads it."""
+    paths = [f"labs{handout.ending(chosen)}", *(path for _, path in handout.labs(chosen)), f"reference{handout.ending(chosen)}"]
+    return [os.path.relpath(os.path.join(ROOT, path), ROOT) for path in paths]
+
+
+PAGES = pages("en")
+TEXTS = ["README.md", "README.zh.md", "CONTRIBUTING.md", "bench/README.md", "bench/README.zh.md", "grading/README.md",
+         *PAGES, *pages("zh")]
+
+
+def linked(file, name):
+    """The file that a link in another one names."""
+    return os.path.join(ROOT, os.path.dirname(file), name) if name else os.path.join(ROOT, file)
 
 
 def blocks_of(file):
@@ -360,21 +371,15 @@ class Prose(unittest.TestCase):
                 with self.subTest(block=block.where):
                     self.output(block, seen)
 
-    def test_README(self):
-        self.check("README.md")
-
-    def test_labs(self):
-        self.check("labs.md")
+    def test_pages(self):
+        for file in ("README.md", "bench/README.md", *PAGES):
+            self.check(file)
 
 
 class Wires(Prose):
-    def test_labs(self):
-        self.check("labs.md", wires=True)
-
-    test_README = None
-
-
-TEXTS = ("README.md", "labs.md", "README.zh.md", "labs.zh.md", "grading/README.md")
+    def test_pages(self):
+        for file in PAGES:
+            self.check(file, wires=True)
 
 
 class References(unittest.TestCase):
@@ -397,10 +402,9 @@ class References(unittest.TestCase):
         for file in TEXTS:
             self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
                        self.file_is_there)
-            self.check(file, r"\]\(([^#):]+)\)", self.file_is_there)
+            self.check(file, r"\]\(([^#):]+)[#)]", lambda name, file=file: os.path.exists(linked(file, name)))
 
-    def heading_is_there(self, link):
-        file, slug = link
+    def heading_is_there(self, file, slug):
         with open(os.path.join(ROOT, file), encoding="utf-8") as text:
             headings = re.findall(r"(?m)^#+ (.*)", text.read())
         return slug in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
@@ -408,8 +412,8 @@ class References(unittest.TestCase):
 
     def test_links_to_headings(self):
         for file in TEXTS:
-            self.check(file, r"\]\(([\w.]*)#([^)]+)\)",
-                       lambda link: self.heading_is_there((link[0] or file, link[1])))
+            self.check(file, r"\]\(([\w./]*)#([^)]+)\)",
+                       lambda link, file=file: self.heading_is_there(linked(file, link[0]), link[1]))
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:

@@ -40,6 +40,8 @@ say testenv/doctor.sh
 say user testenv/doctor.sh
 say testenv/testenv.sh rxe-down
 say testenv/testenv.sh has-device
+ip link add d0 type dummy; ip link add link d0 name d0.5 type vlan id 5; ip link add link d0.5 name d0.5.6 type vlan id 6
+say testenv/testenv.sh rxe-up d0.5.6
 """
 
 
@@ -80,11 +82,12 @@ class Machines(unittest.TestCase):
         said = ended.stdout
         steps = re.findall(r"(?s)== ([^\n]*)\n(.*?)== status (\d+)\n", said)
         self.assertEqual([int(status) for _, _, status in steps],
-                         [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1], said + ended.stderr)
-        _, doctor, _, up, again, demo, users, shell, sound, users_view, _, _ = (s[1] for s in steps)
+                         [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1], said + ended.stderr)
+        _, doctor, _, up, again, demo, users, shell, sound, users_view, _, _, vlan = (s[1] for s in steps)
         self.assertIn("no RDMA device here", doctor)
         self.assertIn("make rxe-up", doctor)
         self.assertIn("rxe0/1 state ACTIVE", up)
+        self.assertIn("d0.5.6 is a VLAN: take its parent (d0)", vlan)
         self.assertEqual(again, up)
         self.assertIn(f"{len(PROGRAM)} of {len(PROGRAM)} pairs passed", demo)
         self.assertIn(f"{len(PROGRAM)} of {len(PROGRAM)} pairs passed", users)

@@ -20,14 +20,19 @@ from ladder import packets  # noqa: E402
 COPY = f"{ROOT}/build/show-{os.getpid()}"
 CLIENT = "10.0.1.2"
 MOST = 300_000  # bytes of a page
-# Patch, lab, its arguments; status of the client's completion, NAK on the wire, what a NIC refuses itself.
-BROKEN = (("01-mr-without-right", "01", "", 10, "remote access error", False),
-          ("02-qp-without-right", "01", "", 9, "invalid request", False),
-          ("05-past-the-end-here", "01", "", 4, None, True),
-          ("11-server-left-in-init", "01", "", 12, None, False),
-          ("14-no-receive", "02", "--timeout 3", 13, "receiver not ready (RNR)", False))
+# Patch, lab, its arguments; status of the client's completion, NAK on the wire, what a NIC refuses itself; what the
+# page says of it in the end.
+BROKEN = (("01-mr-without-right", "01", "", 10, "remote access error", False, "the peer's NIC looked at the memory region"),
+          ("02-qp-without-right", "01", "", 9, "invalid request", False, "the peer's queue pair refused"),
+          ("05-past-the-end-here", "01", "", 4, None, True, "this side's own NIC refused"),
+          ("11-server-left-in-init", "01", "", 12, None, False, "no response came"),
+          ("14-no-receive", "02", "--timeout 3", 13, "receiver not ready (RNR)", False, "had no receive posted"))
+# Which have no completion with a status: what the page says in the end, and the error that it shows.
+WITHOUT = (("08-psn-behind", "01", "", "found something wrong", "memory does not hold the text"),
+           ("09-gid-index-0", "01", "", "The call itself refused", "to RTR: errno 22"),
+           ("16-not-signalled", "03", "--timeout 3", "a completion that did not come", "no completion of the RDMA READ"))
 # The page at a step; how many steps to the end, how many of their pages differ, and whether they are the same on the way back.
-SEEN = "() => [step, document.querySelector('main').innerHTML.replace(/ class=\"(later)?\"/g, ''), now.innerHTML].join()"
+SEEN = "() => [step, document.querySelector('main').innerHTML.replace(/ (class=\"(later)?|hidden=\")\"/g, ''), now.innerHTML].join()"
 STEPS = f"""(() => {{
     const seen = {SEEN}, forward = [seen()];
     const press = key => document.body.dispatchEvent(new KeyboardEvent('keydown', {{key, bubbles: true}}));
@@ -94,7 +99,9 @@ class ShowTest(unittest.TestCase):
                                text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
                                env={**os.environ, "TESTENV": "vm", "LAB_LANG": "en", **env})
         self.assertEqual(ended.returncode, status, ended.stdout + ended.stderr)
-        return self.opened(lab, ended.stdout.split("\nthe run, step by step")[0])
+        self.assertNotRegex(ended.stdout, "PASS|FAIL")
+        with open(f"{COPY}/results/show/{lab}/printed.txt", encoding="utf-8") as printed:
+            return self.opened(lab, printed.read())
 
     @classmethod
     def run_all(cls, **runs):
@@ -112,8 +119,21 @@ class ShowTest(unittest.TestCase):
         self.assertLess(os.path.getsize(path), MOST)
         self.browser.said.clear()
         self.browser.open(path)
+        self.tells_nothing_yet()
         sides = re.split(r"(?m)^--- (?:server|client).*\n", printed)
         return dict(zip(("server", "client"), sides[-2:]))
+
+    def tells_nothing_yet(self):
+        """What is to be predicted: how the run ends, and all that it does, until one has stepped there."""
+        shown = self.browser.value("document.body.innerText")
+        self.assertNotRegex(shown, r"PASS|FAIL|RESULT|exit status|退出状态|✘|NAK|\(status \d+\)")
+        self.assertEqual(self.browser.value("[...document.querySelectorAll('pre > div, tbody tr')]"
+                                            ".filter(each => each.getClientRects().length).length"), 0)
+        self.browser.key("ArrowRight", 3)
+        self.browser.key("ArrowLeft")
+        self.assertEqual(self.browser.value("[...document.querySelectorAll('tbody tr')].map(row => [row.hidden, row.className])"
+                                            ".slice(0, 4)"), [[False, ""], [False, ""], [False, "later"], [True, "later"]])
+        self.browser.key("Home")
 
     def text(self, selector):
         return self.browser.value(f"document.querySelector('{selector}')?.textContent ?? ''")
@@ -240,7 +260,7 @@ class One(ShowTest):
 class Broken(ShowTest):
     def test_failing_runs(self):
         runs = {}
-        for patch, lab, arguments, *_ in BROKEN:
+        for patch, lab, arguments, *_ in BROKEN + WITHOUT:
             of = next(name for name in PROGRAM if name[:2] == lab)
             shutil.copytree(f"{COPY}/{of}", f"{COPY}/{patch}/{of}")
             subprocess.run(["git", "apply", f"{ROOT}/tests/breakit/{patch}.patch"], cwd=f"{COPY}/{patch}", check=True,
@@ -248,14 +268,21 @@ class Broken(ShowTest):
             os.rename(f"{COPY}/{patch}/{of}", f"{COPY}/{patch}-{of}")
             runs[patch] = [f"{COPY}/{patch}-{of}", *arguments.split()]
         ended = self.run_all(**runs)
-        for patch, _, _, status, nak, refused in BROKEN:
+        for patch, *_, told, error in WITHOUT:
+            with self.subTest(patch=patch):
+                self.opened(patch, ended[patch][1])
+                self.tells_why(told, error)
+                self.is_sound()
+        for patch, _, _, status, nak, refused, told in BROKEN:
             with self.subTest(patch=patch):
                 self.assertEqual(ended[patch][0], 1)
                 printed = self.opened(patch, ended[patch][1])
                 wire = self.says_what_was(patch, printed)
                 self.steps_both_ways()
                 self.is_sound()
-                self.browser.key("End")
+                self.tells_why(told, f"(status {status})")
+                self.assertEqual("This is a refusal" in self.text("#explained"), bool(nak))
+                self.assertEqual("and refuses" in self.text("#explained"), refused)
                 self.assertIn("✘", self.text("#client .badge"))
                 self.assertIn(f"(status {status})", self.text("#client-status"))
                 rows = [what for *_, what in self.rows()]
@@ -270,6 +297,18 @@ class Broken(ShowTest):
                 self.assertEqual(copied("client", patch)[1] > 0, refused)
                 self.assertRegex("\n".join(rows), rf"The client prints an error: .*\(status {status}\)")
                 self.assertRegex("\n".join(rows), r"The client prints an error:   hint: ")
+
+
+    def tells_why(self, told, error):
+        """In the end: at which step it failed, what that means, and then what an exit status says."""
+        self.browser.key("End")
+        shown = self.text("#explained")
+        self.assertRegex(shown, r"^Why the run failed:Step \d+: ")
+        for words in (told, error, "1: failed"):
+            self.assertIn(words, shown)
+        step = int(re.search(r"Step (\d+): ", shown)[1])
+        self.assertIn(self.rows()[step - 1][3].removeprefix("✘ "), shown)
+        self.assertLess(shown.index(told), shown.index("1: failed"))
 
 
 class Elsewhere(ShowTest):
@@ -347,7 +386,7 @@ class Elsewhere(ShowTest):
                   "cat kprobe_events && ls instances && echo nothing more")
         ended = subprocess.run(["testenv/testenv.sh", "run", "bash", "-c", inside], cwd=COPY, capture_output=True,
                                text=True, timeout=900, check=False, env={**os.environ, "TESTENV": "vm"})
-        self.assertRegex(ended.stdout + ended.stderr, r"in a browser\)\nnothing more\n")
+        self.assertRegex(ended.stdout + ended.stderr, r"in a browser\)\. What it printed: \S+\nnothing more\n")
         self.browser.open(f"{COPY}/results/show/05.html")
         self.browser.key("End")
         self.assertIn("one host with one clock", self.text("#notes"))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The environment itself: what a command sees in the VM, and what is left of it."""
+import glob
 import os
 import pty
 import re
@@ -11,10 +12,12 @@ import tempfile
 import time
 import unittest
 
+from places import CACHE
 from samples import PROGRAM, ROOT, SAMPLES, main
 
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 OURS = {"TESTENV_TEST": str(os.getpid())}  # tells our VMs from those of other tests
+NAMES = [os.path.basename(path)[:-2] for path in sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/*.c"))]
 VM = {**os.environ, **OURS, "TESTENV": "vm"}
 
 
@@ -99,6 +102,98 @@ class Container(unittest.TestCase):
         for sample in SAMPLES:
             self.assertRegex(ended.stdout, rf"(?m)^{sample} +PASS +PASS *$")
         self.assertTrue(ended.stdout.endswith(f"\n{len(PROGRAM)} of {len(PROGRAM)} pairs passed\n"), ended.stdout)
+
+
+def words(*command, cwd=ROOT, **env):
+    """What a command prints, both streams in order, and its exit status."""
+    ended = subprocess.run(command, cwd=cwd, env={**VM, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, timeout=900, check=False)
+    return ended.stdout, ended.returncode
+
+
+def copy_to(directory):
+    """What git tracks, as a student has it after a clone."""
+    os.makedirs(directory)
+    subprocess.run(
+        ["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "bash", directory], check=True, cwd=ROOT)
+
+
+class Places(unittest.TestCase):
+    """Paths that have characters of make, the shell, socat and QEMU in them, or are long."""
+
+    def test_everywhere(self):
+        for name in ("a b, \"c\" 'd' $e;f%g#i \u4f60", "long" * 45):
+            with self.subTest(name=name), tempfile.TemporaryDirectory(prefix="place.") as scratch:
+                root, cache, tmp = (os.path.join(scratch, each, name) for each in ("root", "cache", "tmp"))
+                copy_to(root)
+                os.makedirs(tmp)
+                os.makedirs(os.path.dirname(cache))
+                os.symlink(CACHE, cache)
+                env = {"TESTENV_CACHE": cache, "TMPDIR": tmp}
+                built, status = words("make", cwd=root, **env)
+                self.assertEqual((status, len(built.splitlines())), (0, len(NAMES) + 1), built)
+                out, status = words("make", "-C", "03_read", "run", "HOSTS=2", cwd=root, **env)
+                self.assertEqual(status, 0, out)
+                out, status = words("learn/show/show.py", "03", cwd=root, **env)
+                self.assertEqual(status, 0, out)
+                self.assertTrue(os.path.exists(f"{root}/results/show/03.html"))
+                self.assertIn("role=client status=PASS", out)
+                self.assertNotIn("ERROR: ld.so", out)
+
+
+class Refused(unittest.TestCase):
+    """What cannot be done is told at once, in a sentence."""
+
+    def mounted(self, script, *arguments):
+        return words("unshare", "-m", "bash", "-c", script, "bash", *arguments)
+
+    def test_the_cache(self):
+        with tempfile.TemporaryDirectory(prefix="cache.") as cache:
+            for mount, said in (("size=30m", "only 30 MB are free in .*: TESTENV_CACHE=DIR"),
+                                ("ro", "cannot write to .*: TESTENV_CACHE=DIR")):
+                out, status = self.mounted('mount -t tmpfs -o "$1" none "$2"; TESTENV_CACHE=$2 testenv/kernel.sh',
+                                           mount, cache)
+                self.assertRegex(out, rf"\Atestenv: {said}\n\Z")
+                self.assertEqual(status, 1)
+            out, status = words("testenv/kernel.sh", TESTENV_CACHE=TESTENV)
+            self.assertRegex(out, r"\Atestenv: cannot write to .*: TESTENV_CACHE=DIR\n\Z")
+
+    def test_read_only(self):
+        mount = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && '
+        out, _ = self.mounted(mount + "make starter LAB=03 DIR=my19")
+        self.assertRegex(out, r"\A\S*my19 cannot be written \(Read-only file system\)\..*\nmake: .*\n\Z")
+        out, _ = self.mounted(mount + "make -C 03_read OUT=new")
+        self.assertIn(f"you cannot write to {ROOT}/03_read/new/objects: copy the project", out)
+        self.assertNotIn("VM", out)
+
+    def test_full(self):
+        with tempfile.TemporaryDirectory(prefix="full.") as root:
+            out, _ = self.mounted('mount -t tmpfs -o size=20m none "$1" && git ls-files -z | xargs -0 cp --parents -t "$1"'
+                                  ' && cd "$1" && { dd if=/dev/zero of=fill status=none; make -s starter LAB=03; rm fill;'
+                                  ' make -s starter LAB=03; } 2>&1', root)
+        self.assertRegex(out, r"cannot be written \(No space left on device\)")
+        self.assertIn("\nmy03/read.c is yours to complete:", out)
+
+
+class Made(unittest.TestCase):
+    def test_what_make_prints(self):
+        with tempfile.TemporaryDirectory(prefix="made.") as scratch:
+            root = f"{scratch}/root"
+            copy_to(root)
+            for language, last in (("en", "Next: make demo"), ("zh", "\u4e0b\u4e00\u6b65"), ("de", "Next: make demo")):
+                os.utime(f"{root}/03_read/read.c")
+                out, _ = words("make", cwd=root, LAB_LANG=language)
+                self.assertEqual(out.splitlines()[:-1], ["  read"] if language != "en" else [f"  {name}" for name in NAMES], out)
+                self.assertIn(last, out.splitlines()[-1])
+            for command in (["make", "-C", "03_read"], ["make", "V=1"]):
+                os.utime(f"{root}/03_read/read.c")
+                self.assertRegex(words(*command, cwd=root)[0], "(?m)^gcc .* -o read read.c")
+            self.assertEqual(words("make", "-s", cwd=root), ("", 0))
+            # A verdict is no error of make's; for scripts it is one of check.py's.
+            words("make", "starter", "LAB=03", cwd=root)
+            out, status = words("make", "check", "LAB=03", cwd=root)
+            self.assertEqual((status, "***" in out), (0, False), out)
+            self.assertEqual(words("learn/check/check.py", "check", "03", cwd=root)[1], 1)
 
 
 class Run(unittest.TestCase):

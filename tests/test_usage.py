@@ -7,8 +7,8 @@ import subprocess
 
 from samples import SAMPLES, WITH_BLOCKS, SampleTest, main, path, run
 
-COMMON = ("d ib-dev", "i ib-port", "g gid-idx", "m mtu", "l sl", "traffic-class", "p port",
-          "b bind", "timeout", "v verbose", "h help")
+COMMON = ("d ib-dev", "i ib-port", "g gid-idx", "m mtu", "l sl", "traffic-class", "pkey-idx",
+          "p port", "b bind", "timeout", "v verbose", "h help")
 BLOCK_OPTIONS = ("B block-size", "block-num", "T stride", "S seed", "I student", "x method", "n iters",
                  "k bench", "D depth", "z sizes", "csv")
 OWN = {  # the client's alone (--own: the server's), with letters where they have one
@@ -78,6 +78,9 @@ class Usage(SampleTest):
         self.each(["--port"], "--port: no such option, or its value is missing")
         self.each(["--verbose=1"], "--verbose=1: no such option, or .* one too many")
 
+    def test_what_is_for_servers_is_refused_to_clients(self):
+        self.each(["--bind", "127.0.0.1", "h"], "bind: for servers only")
+
     def test_bad_numbers(self):
         for option, bad in (
             ("-p", ["", "0", "65536", "-1", "x", "1x", "0x10", "1.5", " 1", "99999999999999999999"]),
@@ -86,6 +89,7 @@ class Usage(SampleTest):
             ("-m", ["0", "255", "1000", "8192", "x"]),
             ("-l", ["16", "-1", "x"]),
             ("--traffic-class", ["256", "x"]),
+            ("--pkey-idx", ["65536", "x"]),
             ("--timeout", ["0", "3601", "x", "-1"]),
         ):
             for value in bad:
@@ -130,6 +134,12 @@ class Usage(SampleTest):
             (["-k", "-z", ",".join(["4096"] * 28)], "the list is too long"),
             (["-z", "4K"], "need --bench"),
             (["--csv", "x.csv"], "need --bench"),
+            (["-D", "3"], "need --bench"),
+            (["-k", "-x", "sgl"], "leave --method out"),
+            (["-I", "a", "-B", "100"], "--student gives the layout"),
+            (["-I", "a", "--block-num", "3"], "--student gives the layout"),
+            (["-I", "a", "-T", "5000"], "--student gives the layout"),
+            (["-I", "a", "-S", "2"], "--student gives the layout"),
         ):
             self.each(args + ["h"], reason, samples=WITH_BLOCKS)
 

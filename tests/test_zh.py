@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""labs.zh.md says what labs.md says: the same headings, commands, outputs, drawings, steps, questions,
+"""The Chinese handout says what the English one says, page by page: the same headings, commands, outputs, drawings, steps, questions,
 tables, links, numbers and inline code words, section by section. What is taken out of either is missed.
 Its Chinese is set evenly, and both have one glossary."""
 import json
@@ -36,6 +36,21 @@ FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation
 UNEVEN = {"half-width punctuation": f"{HAN}[,;:!?()]|[,;!?()]{HAN}|{FULL}[,;:!?]|[,;:!?]{FULL}",
           "no blank between Chinese and other words": f"{HAN}[A-Za-z0-9`]|[A-Za-z0-9`]{HAN}",
           "a blank too many": f"{HAN} {HAN}|[^| ] {FULL}|{FULL} (?! *\\|)"}
+
+
+def pages():
+    """The handout's pages, without .md or .zh.md: labs, 01_hello_write/README …, reference."""
+    return ["labs", *(os.path.relpath(path, ROOT)[:-3] for _, path in handout.labs("en")), "reference"]
+
+
+def translated(page):
+    """The sections of a page in both languages."""
+    return sections(read(f"{page}.md")), sections(read(f"{page}.zh.md"))
+
+
+def whole(ending):
+    """All pages of a language."""
+    return "\n".join(read(page + ending) for page in pages())
 
 
 def read(name):
@@ -90,13 +105,13 @@ def behind(part, line):
     return tuple(sum(n <= line for n, _ in found) for found in (part.blocks, part.items, part.rows))
 
 
-def parting(english, chinese):
-    """Where these sections part first: both places and what differs there. None, if they don't."""
+def parting(english, chinese, page="labs"):
+    """Where these sections of a page part first: both places and what differs there. None, if they don't."""
     both = english, chinese
     names = [[anchor(part.title) for part in parts] for parts in both]
     for a, b in zip(*both):
         def say(n, m, what, a=a, b=b):
-            return f"labs.md:{a.line + n}, labs.zh.md:{b.line + m} ({a.title}): {what}"
+            return f"{page}.md:{a.line + n}, {page}.zh.md:{b.line + m} ({a.title}): {what}"
 
         if re.match("#+ ([01][0-9] )?", a.title)[0] != re.match("#+ ([01][0-9] )?", b.title)[0]:
             return say(0, 0, f"another heading, {b.title}")
@@ -122,7 +137,7 @@ def parting(english, chinese):
                 where = f" behind blocks, items and rows {word[0]}" if bare != word else ""
                 return say(n, m, f"the {what} {bare} is there {counts[0][word]} and {counts[1][word]} times{where}")
     if len(both[0]) != len(both[1]):
-        return f"labs.md has {len(both[0])} headings, labs.zh.md {len(both[1])}"
+        return f"{page}.md has {len(both[0])} headings, {page}.zh.md {len(both[1])}"
     return None
 
 
@@ -145,23 +160,26 @@ def cuts(text):
 class TakenOut(unittest.TestCase):
     def test_what_is_taken_out_is_missed(self):
         """Of either, each block, heading, step, question, table row, link and code word in turn."""
-        both = {name: sections(read(name)) for name in ("labs.md", "labs.zh.md")}
         missed, tried = [], Counter()
-        for name, parts in both.items():
-            for i, part in enumerate(parts):
+        for page in pages():
+            both = translated(page)
+            for side, i in ((side, i) for side in (0, 1) for i in range(len(both[side]))):
+                part = both[side][i]
                 for what, line, changed in cuts(part.text):
                     tried[what] += 1
-                    where = parting(*{**both, name: [*parts[:i], *sections(changed), *parts[i + 1:]]}.values())
-                    if not where or not re.match(r"labs\.md(:\d+, labs\.zh\.md:\d+ | has )", where):
-                        missed.append(f"{name}:{part.line + line - 1}: a {what}")
+                    parts = list(both)
+                    parts[side] = [*both[side][:i], *sections(changed), *both[side][i + 1:]]
+                    if not re.match(rf"{page}\.md(:\d+, {page}\.zh\.md:\d+ | has )", parting(*parts, page) or ""):
+                        missed.append(f"{page}{('.md', '.zh.md')[side]}:{part.line + line - 1}: a {what}")
         print("# taken out:", ", ".join(f"{n} times a {what}" for what, n in tried.items()))
         self.assertEqual(missed, [])
         self.assertGreater(min(tried.values()), 20)
 
 
 class Chinese(unittest.TestCase):
-    def test_it_says_what_labs_md_says(self):
-        self.assertIsNone(parting(*(sections(read(name)) for name in ("labs.md", "labs.zh.md"))))
+    def test_it_says_what_the_english_says(self):
+        for page in pages():
+            self.assertIsNone(parting(*translated(page), page))
 
     def test_the_place_is_named(self):
         """The first place where they part, in both."""
@@ -181,23 +199,22 @@ class Chinese(unittest.TestCase):
 
     def test_the_tools_read_it(self):
         """make break and make answers find the same steps and questions in both."""
-        files = [os.path.join(ROOT, name) for name in ("labs.md", "labs.zh.md")]
-        english, chinese = map(handout.steps, files)
+        english, chinese = map(handout.steps, ("en", "zh"))
         for one, other in zip(english.values(), chinese.values()):
             self.assertEqual((one.number, one.name), (other.number, other.name))
-            self.assertIn(one.lab, (other.lab, "Th"))  # the assignment's has no number
+            self.assertEqual(one.lab, other.lab)
         self.assertEqual(len(english), len(chinese))
         self.assertGreater(len(english), 40)
         for step in chinese.values():
             self.assertRegex(step.question, HAN)
             self.assertTrue(step.outcome, step.name)
-        english, chinese = map(handout.questions, files)
+        english, chinese = map(handout.questions, ("en", "zh"))
         self.assertEqual([mark for mark, _ in english], [mark for mark, _ in chinese])
         self.assertGreater(len(english), 15)
 
     def test_set_evenly(self):
         """Punctuation of full width in Chinese, and one blank between Chinese and other words."""
-        for name in ("labs.zh.md", "README.zh.md"):
+        for name in ("README.zh.md", "bench/README.zh.md", *(f"{page}.zh.md" for page in pages())):
             for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
                 bare = re.sub(r"\*+(?! )", "", CODE.sub("`x`", LINK.sub("]", line)))
                 for what, pattern in UNEVEN.items():
@@ -208,7 +225,7 @@ class Chinese(unittest.TestCase):
     def test_the_cheat_sheet_lines_up(self):
         """In a terminal, where a Chinese character takes two columns; and make cheatsheet prints the one asked for."""
         for language, title in (("en", "Cheat sheet"), ("zh", "\u901f\u67e5\u8868")):
-            name = "labs.md" if language == "en" else "labs.zh.md"
+            name = "reference.md" if language == "en" else "reference.zh.md"
             part = next(text for text in read(name).split("\n## ") if text.startswith(title))
             printed = subprocess.run(["make", "-s", "cheatsheet", f"LAB_LANG={language}"], cwd=ROOT, check=True,
                                      capture_output=True, encoding="utf-8").stdout
@@ -224,7 +241,7 @@ class Chinese(unittest.TestCase):
 
     def test_emphasis_is_shown(self):
         """Of stars the first of two must be able to open and the second to close, by CommonMark's rules."""
-        for name in ("labs.zh.md", "README.zh.md"):
+        for name in ("README.zh.md", "bench/README.zh.md", *(f"{page}.zh.md" for page in pages())):
             for n, line in enumerate(without_blocks(read(name)).split("\n"), 1):
                 line = f" {CODE.sub(lambda found: '`' * len(found[0]), LINK.sub(']', line))} "
                 for i, found in enumerate(re.finditer(r"\*+", line)):
@@ -236,40 +253,60 @@ class Chinese(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
-    """README.zh.md is shorter than README.md, but what it has is the same there."""
+    """README.zh.md is shorter than README.md, here and in bench/, but what it has is the same there."""
+
+    def both(self, end):
+        return "\n".join(read(page + end) for page in ("README", "bench/README"))
 
     def test_commands_and_drawings(self):
-        known = {line for part in sections(read("README.md")) for _, (_, block) in part.blocks
-                 for line in block.split("\n")}
-        ours = [line for part in sections(read("README.zh.md")) for _, (_, block) in part.blocks
-                for line in block.split("\n")]
+        known, ours = ([line for part in sections(self.both(end)) for _, (_, block) in part.blocks
+                        for line in block.split("\n")] for end in (".md", ".zh.md"))
         self.assertGreater(len(ours), 20)
         self.assertEqual([line for line in ours if line not in known], [])
 
     def test_tables_and_code_words(self):
         """Its tables of samples, of cards and of errors have all rows, with the same words of code."""
-        english, chinese = (sections(read(name)) for name in ("README.md", "README.zh.md"))
+        english, chinese = (sections(self.both(end)) for end in (".md", ".zh.md"))
         for title, other in (("The samples", "\u793a\u4f8b"), ("Zero-copy", "\u96f6\u62f7\u8d1d"),
                              ("When it fails", "\u8fd0\u884c\u5931\u8d25")):
-            a, b = (next(part for part in parts if part.title.startswith("## " + name))
+            a, b = (next(part for part in parts if re.match(f"#+ {name}", part.title))
                     for parts, name in ((english, title), (chinese, other)))
             self.assertEqual([row for _, row in a.rows], [row for _, row in b.rows], title)
             numbers = [Counter(number for _, number in part.numbers) for part in (a, b)]
             self.assertEqual(numbers[1] - numbers[0], Counter(), title)
-        known = " ".join(read("README.md").split())
-        self.assertEqual([word for part in chinese for _, word in part.codes if word not in known], [])
+        known = " ".join(self.both(".md").split())
+        words_of_code = (word.replace(".zh.md", ".md") for part in chinese for _, word in part.codes)
+        self.assertEqual([word for word in words_of_code if word not in known], [])
 
     def test_links(self):
         """What the Chinese texts and the English ones link to is there."""
-        names = [name for name in os.listdir(ROOT) if name.endswith(".md")]
+        names = [page + end for page in ("README", "bench/README", *pages()) for end in (".md", ".zh.md")]
         there = {f"{name}#{anchor(part.title)}" for name in names for part in sections(read(name))}
         for name in names:
             for link in LINK.findall(without_blocks(read(name))):
-                file, mark, _ = link.partition("#")
+                file, _, mark = link.partition("#")
                 if mark and ":" not in link:
-                    self.assertIn(link if file else name + link, there, name)
-        self.assertIn("(labs.zh.md)", read("labs.md"))
-        self.assertIn("(README.zh.md)", read("README.md"))
+                    file = os.path.normpath(os.path.join(os.path.dirname(name), file)) if file else name
+                    self.assertIn(f"{file}#{mark}", there, name)
+        for page in ("README", "bench/README", *pages()):
+            self.assertIn(f"({os.path.basename(page)}.zh.md)", read(f"{page}.md"))
+            self.assertIn(f"({os.path.basename(page)}.md)", read(f"{page}.zh.md"))
+
+
+class Tools(unittest.TestCase):
+    def test_tools_speak_chinese_and_else_english(self):
+        for command in (["make", "-s", "help"], ["testenv/doctor.sh"], ["python3", "-c",
+                        "import sys; sys.path.append('learn'); from words import say; "
+                        "print(say('starter made', path='x'), say('show made', page='y', printed='z'))"]):
+            said = {language: subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True,
+                                             env={**os.environ, "LAB_LANG": language}).stdout
+                    for language in ("en", "zh", "de")}
+            self.assertEqual(said["de"], said["en"])
+            self.assertNotRegex(said["en"], HAN)
+            self.assertRegex(said["zh"], HAN)
+            if "help" in command:
+                for line in said["zh"].splitlines():
+                    self.assertRegex(line, HAN)
 
 
 class Words(unittest.TestCase):
@@ -327,12 +364,12 @@ class Words(unittest.TestCase):
 
 
 class Glossary(unittest.TestCase):
-    def rows(self, name):
-        body, _, table = read(name).rpartition("\n## ")
+    def rows(self, ending):
+        body, _, table = whole(ending).rpartition("\n## ")
         return body, [line.strip("| ").split(" | ") for line in table.split("\n") if line.startswith("| ")][1:]
 
     def test_one_for_both(self):
-        (english, ours), (chinese, theirs) = self.rows("labs.md"), self.rows("labs.zh.md")
+        (english, ours), (chinese, theirs) = self.rows(".md"), self.rows(".zh.md")
         self.assertEqual([row[:2] for row in ours], [row[:2] for row in theirs])
         self.assertGreater(len(ours), 50)
         english = " ".join(english.replace("*", "").lower().split())
@@ -342,9 +379,9 @@ class Glossary(unittest.TestCase):
             self.assertRegex(ours_is, "^[ -~]+$")
             self.assertRegex(theirs_is, HAN)
 
-    def test_the_terms_in_labs_md_are_those_of_labs_zh_md(self):
-        chinese = read("labs.zh.md")
-        english = re.sub(r"\[.*?\]\(.*?\)", "", without_blocks(read("labs.md")))
+    def test_the_terms_in_the_english_pages_are_those_of_the_chinese(self):
+        chinese = whole(".zh.md")
+        english = re.sub(r"\[.*?\]\(.*?\)", "", without_blocks(whole(".md")))
         for term in re.findall(f"{HAN}(?:/?{HAN})*", english):
             self.assertIn(term, chinese)
 

@@ -22,6 +22,7 @@ import witness
 from careful import RIGHTS, SOURCES, Careful
 from measuring import MEASURING, Midway, Stopwatch
 from pairing import OPEN, OTHER, Pair, Side, fields
+from room import Room
 from spoiling import Spoiler
 from witness import Layout, Memory, Wrong, difference, merged, span, with_message
 
@@ -42,12 +43,12 @@ INLINE = 512  # bytes, at most, in a request of rxe
 class Examiner(Careful, Spoiler):
     """One lab's: the reference, the NIC, and of one program after the other what was found."""
     # many: of full posts one request is left over. make check, which has less time, takes shorter ones.
-    awkward, many = AWKWARD, 2049
+    awkward, many, probes = AWKWARD, 2049, witness.PROBES
     def __init__(self, built, lab, sizes):
         self.lab, self.sizes, self.user = lab, sizes.split(","), 60000  # each program has a user of its own
         self.receiver, self.whole = "client" if lab == "06" else "server", True  # False: make check, which has less time
         self.movers = ["server", "client"] if lab == "07" else ["client"]  # those with blocks
-        self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic()
+        self.course, self.nic = ctypes.CDLL(f"{built}/course.so"), witness.Nic(self.probes)
         self.course.fnv1a.restype = ctypes.c_uint64
 
     def digest(self, message):
@@ -105,6 +106,8 @@ class Examiner(Careful, Spoiler):
         passed = results[-1].get("status") == "PASS", ended == 0
         if not right and (True in passed or ended < 0):
             raise Wrong(f"the {role} says status={results[-1].get('status')}, and ends with {ended}")
+        if right and ended < 0:
+            raise Wrong(f"the {role} is ended by signal {signal.Signals(-ended).name}")
         if right and passed != (True, True):
             raise Wrong(f"the {role} ends with status={results[-1].get('status')}, exit status {ended}; it says: "
                         + (words[0][:150] if words else "nothing"))
@@ -119,11 +122,11 @@ class Examiner(Careful, Spoiler):
 
     # ---- transfers that have to be right ----
 
-    def move(self, students, method, layout, messages=1, limits=None, device="", slow=False, watched=True):
+    def move(self, students, method, layout, messages=1, limits=None, device="", slow=False, watched=True, room=False):
         """limits: what each is told that the other has. slow: its peer does nothing for a while. watched: what the NIC
-        copies is looked at."""
+        copies is looked at. room: the queues may never hold more than they can."""
         before, after, threads = ({role: [] for role in students} for _ in range(3))
-        limits, rings, spoilt, packets, naks = limits or {}, [], [], witness.counter("sent_pkts"), witness.counter("send_rnr_err")
+        limits, rooms, rings, spoilt, packets, naks = limits or {}, {}, [], [], witness.counter("sent_pkts"), witness.counter("send_rnr_err")
 
         def on(step, pair):
             for name, most in limits.items() if step.endswith("line") else ():
@@ -133,6 +136,8 @@ class Examiner(Careful, Spoiler):
                     pair.lines["client"][0] in (b"sync moved", b"sync done"):  # all is acknowledged
                 self.early = Memory(pair.sides["server"].members())
             for role in students if step in ("prepared", "moved", "done", "verdict") else ():
+                if step == "prepared" and room and role not in rooms:
+                    rooms[role] = Room(self.nic, pair.sides[role].members()[0])
                 if step == "prepared":
                     before[role] = [*(None for _ in before[role])]  # the last one is enough
                     after[role] = []
@@ -156,7 +161,13 @@ class Examiner(Careful, Spoiler):
 
         try:
             with nullcontext() if watched else self.nic.unwatched("copy/", *["packet/"] * (method == "each")):
-                pair = self.pair(students, method, layout, on, messages, device)
+                try:
+                    pair = self.pair(students, method, layout, on, messages, device)
+                finally:
+                    over = {role: each.end() for role, each in rooms.items()}
+            for role, (which, held, most) in ((role, found) for role, found in over.items() if found):
+                raise Wrong(f"{method}: the {role} has posted {held} {which} requests whose completions it has not polled; "
+                            f"its queue holds {most}")
             for role in sorted(OTHER, key=students.count):  # the reference first
                 self.outcome(pair.sides[role])
             packets, naks = witness.counter("sent_pkts") - packets, witness.counter("send_rnr_err") - naks
@@ -191,8 +202,9 @@ class Examiner(Careful, Spoiler):
                     raise Wrong(f"{method}: the server acknowledges {used} receives by {acks} messages; one for 64 to 256 is right")
             self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
-            said = pair.sides[students[0]].said(1, 0)[:1] if " ends with " in str(why) else []
-            raise Wrong("\n".join([str(why), *(f"the {students[0]} (student) says: {line}" for line in said), *spoilt])) from None
+            said = pair.sides[students[0]].said(1, 0)[:2] if " ends with " in str(why) else []
+            said = "; ".join(said[:1] + [line.strip() for line in said[1:] if line.startswith("  hint: ")])
+            raise Wrong("\n".join([str(why), *([f"the {students[0]} (student) says: {said}"] if said else []), *spoilt])) from None
 
     def spoil_staging(self, side, memory, layout):
         """After a message, a byte that the NIC has read; the next message has to be packed again. Returns words, if so."""
@@ -279,13 +291,13 @@ class Examiner(Careful, Spoiler):
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        self.move(["client"], "each", Layout(8, self.many, 9), slow=True)
+        self.move(["client"], "each", Layout(8, self.many, 9), slow=True, room=True)
         if self.whole:
             self.move(["client"], "each", COUNTLESS, watched=False)
         for size in (DENSE.block_size, self.random.randint(2, 64)):
             self.move(self.movers, "each", DENSE._replace(block_size=size, stride=size))
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
-        self.move(["server"], "each", Layout(8, 2500 if self.whole else 1050, 11))
+        self.move(["server"], "each", Layout(8, 2500 if self.whole else 1050, 11), room=self.lab == "07")
 
     def part_itself(self):
         for method in ("sgl", "copy", "each"):

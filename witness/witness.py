@@ -15,8 +15,9 @@ TRACE = "/sys/kernel/tracing"
 PROBES = """p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
 p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
 r:registered rxe_reg_user_mr mr=$retval:x64
-p:create_cq rxe_create_cq
-p:create_qp rxe_create_qp qp=$arg1:x64 asked=+72($arg2):u32
+p:create_cq rxe_create_cq cq=$arg1:x64 cqe=+0($arg2):u32
+p:create_qp rxe_create_qp qp=$arg1:x64 asked=+72($arg2):u32 scq=+16($arg2):x64 rcq=+24($arg2):x64 send=+48($arg2):u32 receive=+52($arg2):u32
+r:ring rxe_queue_init buf=+8($retval):x64
 p:modify_qp ib_uverbs:modify_qp mask=+68($arg2):x32 access=+88($arg2):x32 mtu=+98($arg2):u8 asks=+101($arg2):u8 answers=+102($arg2):u8 timeout=+105($arg2):u8 retry_cnt=+106($arg2):u8
 p:packet rxe_xmit_packet qp=$arg1:x64 opcode=+0(+24($arg2)):x8 psn=+8(+24($arg2)):x32
 p:cq_error ib_uverbs_cq_event_handler

@@ -7,13 +7,19 @@ import shutil
 
 import examine
 import pairing
+import witness
+from check_words import say
 from pairing import OPEN
-from witness import Layout, Wrong
+from parts import LAST
+from pieced import WHOLE, Pieced
+from seen import PROBES
+from witness import Layout
 
-PARTS = ("builds", "sgl", "copy", "each", "itself", "verifies", "careful")
+SEEN = ("keys", "cq", "qp", "completion")  # what pieced.py takes besides
 
 
 class Examined(examine.Examiner):
+    probes = witness.PROBES + "".join(f"{line}\n" for line in PROBES.splitlines() if line[2:].split()[0] in SEEN)
     awkward, many = [Layout(*n) for n in ((1, 33, 3), (6, 1056, 10), (65537, 3, 65557), (100, 40, 100), (5, 1, 5), (301, 420, 417))], 1025
     def __init__(self, job):
         super().__init__(f"{OPEN}/built", job["lab"], "")
@@ -29,10 +35,7 @@ class Examined(examine.Examiner):
 
     def part_builds(self):
         """It was built before; check.py says how."""
-        if self.job["program"]:
-            self.program = "program"
-        if self.job["odd"]:
-            raise Wrong(self.job["odd"][0])
+        self.program = "program"
 
     def build(self, command):  # with sanitizers; that was done before, too
         return examine.subprocess.CompletedProcess(command, not self.job["sanitized"])
@@ -42,20 +45,35 @@ class Examined(examine.Examiner):
         size = self.random.randint(least, 600)
         return Layout(size, self.random.randint(most_blocks // 4, most_blocks), size + self.random.randint(1, 200))
 
-    def rows(self):
-        rows = []
-        for part in PARTS:
-            self.random = random.Random(f"{self.job['seed']} {part}")
-            *why, tried = ["", *self.part(part).splitlines()]
-            options = tried if tried.startswith("--") else ""
-            if not self.program and part != "builds":
-                why = ["-"]
-            rows.append({"part": part, "todo": 0, "right": not any([*why, tried]), "says": "", "options": options,
-                         "why": "\n".join([line for line in why if line] + ([] if options else [tried]))})
-            if self.job.get("first") and not rows[-1]["right"]:
-                break
-        return rows[1:]  # builds: check.py's
+    def row(self, part):
+        """Of a part of the grader's."""
+        self.random = random.Random(f"{self.job['seed']} {part}")
+        *why, tried = ["", *self.part(part).splitlines()]
+        options = tried if tried.startswith("--") else ""
+        return {"part": part, "todo": LAST, "right": not any([*why, tried]), "says": "", "options": options,
+                "why": "\n".join([line for line in why if line] + ([] if options else [tried]))}
 
+    def rows(self):
+        """Of the whole program up to the first part without which the others can't be right. If there is one, or it is not
+        yet whole: of each TODO by itself."""
+        self.part_builds()
+        missing, whole, wrong = sorted(self.job["unwritten"], key=int), [], ""
+        for part in WHOLE:
+            why = say("not reached", number=missing[0]) if missing else say("not after", part=wrong) if wrong else ""
+            whole.append({"part": part, "todo": LAST, "right": False, "says": "", "options": "", "why": why}
+                         if why else self.row(part))
+            wrong = wrong or (part if part not in WHOLE[-2:] and not whole[-1]["right"] else "")
+        rows = Pieced(self.nic, self.job).rows(alone=bool(missing or wrong)) + whole
+        first = next((row for row in rows if not row["right"]), None)
+        if first and first["options"] and not missing:
+            first["shows"] = self.shows(first["options"].split())
+        return rows
+
+    def shows(self, options):
+        """Whether the whole program fails by itself with these options, as make run has it do."""
+        self.program, self.timeout = "program", 2
+        pair = self.itself(lambda *_: None, options, "program")
+        return any(side.process.returncode for side in pair.sides.values())
 
 def set_up(course):
     """course: the library with the suite's digest and pattern."""

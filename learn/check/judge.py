@@ -3,6 +3,7 @@
 each program."""
 import json
 import os
+import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -12,7 +13,7 @@ import seen  # noqa: E402
 import witness  # noqa: E402
 from pairing import Pair, Side, room_for_output  # noqa: E402
 from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
-from rules import OTHER, notices  # noqa: E402
+from rules import OTHER, killed, notices  # noqa: E402
 from check_words import say  # noqa: E402
 
 KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
@@ -38,7 +39,9 @@ class Judge:
             name, value = harm.env(draw).split("=")
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
         for variables in env.values():
-            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": self.job.get(next(iter(variables)), self.job["HV_FAIL"])}
+            # Copied: ld.so takes a blank or a colon in a path for the end of a name.
+            library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
+            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
         return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
 
@@ -72,29 +75,40 @@ class Judge:
                         return say("not reached", number=run.todo(role))
                     wrong = rule(run, role)
                     if wrong:
-                        return wrong
+                        return killed(run, role) or wrong
         for harm in LABS[self.job["lab"]].alone if part.name == "careful" else ():
             wrong = self.alone(harm)
             if wrong:
                 return wrong
         return ""
 
+    def shows(self, options):
+        """Whether the program fails by itself with these options, as make run has it do."""
+        kind, programs = KINDS.get(self.job["lab"], Pair), dict.fromkeys(OTHER, self.job["program"])
+        run = seen.Run(self.nic, kind, programs, options.split() if len(options) < 200 else [])
+        return any(run.status(role) and not run.todo(role) for role in OTHER)
+
     def judge(self, job):
-        """The row of a program."""
+        """The rows of a program."""
         self.job, self.runs, rows = job, {}, []
         for part in LABS[job["lab"]].parts:
             self.last, words, options = None, "", ""
+            wrong = next((row["part"] for row in rows if not row["right"]), "")
             try:
-                why = self.part(part) if job["program"] else say("not built")
+                why = say("not after", part=wrong) if wrong and part.todo == LAST and not job["unwritten"] else self.part(part)
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
+            except witness.Wrong as reason:
+                why = str(reason)
             if why and self.last:
                 run, role = self.last
                 sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
                 words = "" if run.todo(role) or run.spoilt else "; ".join(filter(None, map(run.words, sides)))
                 options = " ".join(run.arguments)
             rows.append({"part": part.name, "todo": part.todo, "right": not why, "why": why, "says": words,
-                         "options": options})
+                         "options": options, "memory": bool(why and self.last and killed(*self.last))})
+            if why and not wrong and self.last and not job["unwritten"] and not job.get("first"):
+                rows[-1]["shows"] = self.shows(options)
             if why and job.get("first"):
                 break
         return rows

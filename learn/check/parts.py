@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What make check demands of the labs 01 to 04 and 08 to 13: of each, how its pairs are run, and its parts. (05
-to 07 are examined by witness/examine.py, as make grade-program does it.)"""
+to 07: pieced.py has their TODOs; whole, they are examined by witness/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
 from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, keeps, made, no_rnr, notices,
                    only, passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states,
-                   stops, strangers, verdict, wakes, window_type, with_channel)
+                   stops, strangers, verdict, waited, wakes, window_type, with_channel)
 from check_words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
@@ -84,7 +84,7 @@ def atomics(run):
 def bursts(run):
     return [("RDMA WRITE with immediate", to_peer(
         run, i % BURST * size(run), length=size(run), imm=(i, "why network"), solicited=int(i % BURST == BURST - 1)))
-        for i in range(BURST * (1 if run.todo("client") else asked(run, "iters")))]
+        for i in range(BURST * asked(run, "iters"))]
 
 
 def datagrams(role, every=True):
@@ -160,13 +160,13 @@ LABS = {
         Part("states", 3, BOTH, [states(server=RW)]),
         Part("the WRITE", 4, BOTH, [
             sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
-            only("client", completes), sge_of_requests("client", text, pieces=True)], [passes, keeps]),
+            only("client", waited), only("client", completes), sge_of_requests("client", text, pieces=True)], [passes, keeps]),
         harms=(LATE, LATE), alone=(RKEY, WR_ID, VERDICT)),
     "02": lab(
         f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
         Part("the messages", 2, BOTH, [
-            *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), completes,
+            *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), waited, completes,
             *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH), data_right], [verdict]),
         Part("undo", 3, BOTH, [], [gives_back, passes]),
         harms=(Harm("short", env=lambda draw: f"HV_SEND={middle(draw)}:l:{draw['odd'] - 16}", peer=True),
@@ -177,7 +177,7 @@ LABS = {
         Part("states", 2, BOTH, [states(asks=1, answers=1, server=RR)]),
         Part("the READs", 3, CLIENT, [
             sends("client", lambda run: [("RDMA READ", to_peer(run, length=size(run)))] * asked(run, "iters")),
-            completes, sge_of_requests("client", size, pieces=True)]),
+            waited, completes, sge_of_requests("client", size, pieces=True)]),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
         harms=(Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'])}"), GUARD),
         alone=(RKEY, VERDICT)),
@@ -185,7 +185,7 @@ LABS = {
         "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
         Part("the device", 1, BOTH, [stops]),
         Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
-        Part("the atomics", 3, CLIENT, [sends("client", atomics), completes, sge_of_requests("client", lambda _: 8)]),
+        Part("the atomics", 3, CLIENT, [sends("client", atomics), waited, completes, sge_of_requests("client", lambda _: 8)]),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
         harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1}:0"), LATE),
         alone=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 3}:0"), STATUS, WR_ID, VERDICT,

@@ -2,11 +2,13 @@
 """What can be demanded of a run, one function each. It returns a function of a run and a role, which returns
 what is wrong in a sentence, or None. A demand on one side alone names it; for the other it holds."""
 import re
+import signal
 
 from check_words import say
 
 RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
 TYPES = {2: "IBV_QPT_RC", 3: "IBV_QPT_UC", 4: "IBV_QPT_UD"}
+MTUS = {1: "IBV_MTU_256", 2: "IBV_MTU_512", 3: "IBV_MTU_1024", 4: "IBV_MTU_2048", 5: "IBV_MTU_4096"}
 STATES = {1: "INIT", 2: "RTR", 3: "RTS"}
 MASK = {1: "STATE", 8: "ACCESS_FLAGS", 0x10: "PKEY_INDEX", 0x20: "PORT", 0x40: "QKEY", 0x80: "AV", 0x100: "PATH_MTU",
         0x200: "TIMEOUT", 0x400: "RETRY_CNT", 0x800: "RNR_RETRY", 0x1000: "RQ_PSN", 0x2000: "MAX_QP_RD_ATOMIC",
@@ -25,6 +27,13 @@ OTHER = {"server": "client", "client": "server"}
 
 def names(bits, table, nothing="0"):
     return " | ".join(name for bit, name in table.items() if bits & bit) or nothing
+
+
+def shown(field, value):
+    """An attribute of a queue pair, as its writer knows it."""
+    if field == "mtu":
+        return MTUS.get(value) or say("no mtu", found=value)
+    return names(value, RIGHTS) if field == "access" else hex(value)
 
 
 def asked(run, name, otherwise=0):
@@ -121,9 +130,8 @@ def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
             }
             for attribute, (counts, field, value, why) in right.items():
                 if counts and (not cm or field in ("asks", "answers")) and call[field] != value:
-                    found, wanted = (names(v, RIGHTS) if field == "access" else hex(v) for v in (call[field], value))
-                    return say("attribute", role=role, state=name, name=attribute, found=found, right=wanted,
-                               why=say(why) if why else "")
+                    return say("attribute", role=role, state=name, name=attribute, found=shown(field, call[field]),
+                               right=shown(field, value), why=say(why) if why else "")
             if state == 3 and kind == 2 and not (call["timeout"] and call["retry"] and call["rnr_retry"]):
                 return say("attribute", role=role, state=name, name="timeout, retry_cnt or rnr_retry", found=0,
                            right="more", why="")
@@ -243,8 +251,17 @@ def completes(run, role):
     """No request of its own has failed."""
     bad = next((f["status"] for f in run.completions(role) if f["status"]), None)
     if bad is None:
-        return None
+        return say("cq full", role=role) if run.any("cq_error") else None
     return say("bad completion", role=role, status=STATUS[bad] if bad < len(STATUS) else bad)
+
+
+def waited(run, role):
+    """Nothing is under way any more when it says so: its requests are done, and it has polled that."""
+    queues, number = next((held for at, held in run.queues[role] if at == "done"), []), len(run.of(role, "cq"))
+    unpolled = [held[at + 12] for size, waiting, held in queues[:number] for at in range(0, waiting * size, size)]
+    if any(opcode < 128 for opcode in unpolled) or run.queue(role, "done", "send")[0]:  # enum ibv_wc_opcode: no receive's
+        return say("not waited", role=role)
+    return None
 
 
 def data_right(run, role):
@@ -334,14 +351,20 @@ def keeps(run, role):
     return None
 
 
+def killed(run, role):
+    """By a signal of its own making."""
+    status = run.status(role) or 0
+    return say("killed", role=role, signal=signal.Signals(-status).name) if status < 0 and status != -signal.SIGKILL else None
+
+
 def passes(run, role):
     """The side, and what it prints last."""
     result, status = run.result(role), run.status(role)
     if status == -9:  # it had to be ended
         unacknowledged = run.of(role, "notify") and run.verdicts.get(role)
         return say("not acknowledged" if unacknowledged else "hangs", role=role)
-    if status is not None and status < 0:
-        return say("killed", role=role, signal=-status)
+    if killed(run, role):
+        return killed(run, role)
     if status != 0 or result.get("status") != "PASS":
         return say("ends", role=role, status=status, result=result.get("status"))
     results = [line for line in run.said(role) if line.startswith("RESULT ")]

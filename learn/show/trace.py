@@ -110,7 +110,8 @@ def main(folder, *command):
         note("kernel", os.uname().release)
         note("realtime", time.time_ns() - time.monotonic_ns())
         note("missing", ",".join(kernel.missing))
-        env = {**os.environ, "LD_PRELOAD": f"{folder}/trace.so", "SHOW_CALLS": f"{folder}/{role}.calls"}
+        # Relative: ld.so takes a blank or a colon in there for the end of the name.
+        env = {**os.environ, "LD_PRELOAD": f"{os.path.relpath(folder)}/trace.so", "SHOW_CALLS": f"{folder}/{role}.calls"}
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, errors="replace", env=env) as program:
             signal.signal(signal.SIGTERM, lambda *_: program.terminate())

@@ -12,25 +12,65 @@
 #define GLOBAL                                                                                     \
     { 0x20, 0x01, [15] = 1 }
 
+#define PORT_GID(n)                                                                                \
+    { 0xfe, 0x80, [8] = 0x24, [15] = n }
+
 static void the_gid_of_the_connection_comes_first(void **state) {
     static const struct {
         uint8_t gid[16];
         uint32_t type;
-        int rank;
+        enum rank rank;
     } wanted[] = {
-        {LINK_LOCAL, IBV_GID_TYPE_ROCE_V2, 0},   {GLOBAL, IBV_GID_TYPE_ROCE_V2, 1},
-        {MAPPED(1), IBV_GID_TYPE_ROCE_V2, 2},    {MAPPED(2), IBV_GID_TYPE_ROCE_V2, 3},
-        {MAPPED(2), IBV_GID_TYPE_ROCE_V1, 0},    {{0xfe, 0xbf}, IBV_GID_TYPE_ROCE_V2, 0},
-        {{0xfe, 0xc0}, IBV_GID_TYPE_ROCE_V2, 1},
+        {LINK_LOCAL, IBV_GID_TYPE_ROCE_V2, USELESS},  {GLOBAL, IBV_GID_TYPE_ROCE_V2, USABLE},
+        {MAPPED(1), IBV_GID_TYPE_ROCE_V2, IPV4},      {MAPPED(2), IBV_GID_TYPE_ROCE_V2, MATCH},
+        {MAPPED(2), IBV_GID_TYPE_ROCE_V1, USELESS},   {{0xfe, 0xbf}, IBV_GID_TYPE_ROCE_V2, USELESS},
+        {{0xfe, 0xc0}, IBV_GID_TYPE_ROCE_V2, USABLE}, {PORT_GID(7), IBV_GID_TYPE_IB, MATCH},
+        {PORT_GID(8), IBV_GID_TYPE_IB, USELESS},      {PORT_GID(7), IBV_GID_TYPE_ROCE_V2, USELESS},
+        {MAPPED(2), IBV_GID_TYPE_IB, USELESS},
     };
-    const union ibv_gid local = {.raw = MAPPED(2)}, six = {.raw = GLOBAL};
+    const union ibv_gid seven = {.raw = PORT_GID(7)};
+    const struct search four = {.local = {.raw = MAPPED(2)}, .guid = seven.global.interface_id};
+    const struct search six = {.local = {.raw = GLOBAL}};
     (void)state;
     for (size_t i = 0; i < COUNT(wanted); i++) {
         struct ibv_gid_entry entry = {.gid_type = wanted[i].type};
         memcpy(entry.gid.raw, wanted[i].gid, 16);
-        assert_int_equal(rank_gid(&entry, &local), wanted[i].rank);
-        if (i == 1) assert_int_equal(rank_gid(&entry, &six), 3);
+        assert_int_equal(rank_gid(&entry, &four), wanted[i].rank);
+        if (i == 1) assert_int_equal(rank_gid(&entry, &six), MATCH);
+        if (i == 7) assert_int_equal(rank_gid(&entry, &six), USELESS); /* no IPoIB interface */
     }
+}
+
+static void an_index_above_255_is_never_taken(void **state) {
+    const struct options opt = {.gid_idx = GID_CHOOSE};
+    const struct search search = {.opt = &opt, .local = {.raw = MAPPED(2)}};
+    struct port port = {.device = "x", .num = 1};
+    struct ibv_gid_entry gids[] = {
+        {{.raw = MAPPED(2)}, .gid_index = 256, .port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2},
+        {{.raw = MAPPED(2)}, .gid_index = 9, .port_num = 2, .gid_type = IBV_GID_TYPE_ROCE_V2},
+        {{.raw = GLOBAL}, .gid_index = 255, .port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2},
+    };
+    (void)state;
+    assert_int_equal(choose_gid(&port, true, &search, gids, 2), USELESS);
+    assert_int_equal(choose_gid(&port, true, &search, gids, 3), USABLE);
+    assert_int_equal(port.gid_index, 255);
+    gids[0].gid_index = 3;
+    assert_int_equal(choose_gid(&port, true, &search, gids, 3), MATCH);
+    assert_int_equal(port.gid_index, 3);
+}
+
+static void loopback_addresses_are_known(void **state) {
+    const union ibv_gid loopback[] = {{.raw = {[15] = 1}},
+                                      {.raw = {[10] = 0xff, 0xff, 127, 0, 0, 1}},
+                                      {.raw = {[10] = 0xff, 0xff, 127, 255, 0, 9}}};
+    const union ibv_gid others[] = {{.raw = {0}},
+                                    {.raw = MAPPED(1)},
+                                    {.raw = LINK_LOCAL},
+                                    {.raw = {[10] = 0xff, 0xfe, 127, 0, 0, 1}},
+                                    {.raw = {0x20, [15] = 1}}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(loopback); i++) assert_true(is_loopback(&loopback[i]));
+    for (size_t i = 0; i < COUNT(others); i++) assert_false(is_loopback(&others[i]));
 }
 
 static void mtus_are_the_verbs_enums(void **state) {
@@ -81,6 +121,8 @@ static void auto_takes_lists_of_whole_packets_only(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gid_of_the_connection_comes_first),
+        cmocka_unit_test(an_index_above_255_is_never_taken),
+        cmocka_unit_test(loopback_addresses_are_known),
         cmocka_unit_test(mtus_are_the_verbs_enums),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(auto_takes_lists_of_whole_packets_only),

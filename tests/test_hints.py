@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The hints, each provoked by the mistake it speaks of; and what the handout says of fork. Runs
+where the RDMA device is."""
+
+import os
+import re
+import socket
+import subprocess
+
+from pairs import PairTest, ports
+from samples import ROOT, SAMPLES, end, main, run, start, wait_for_listener
+
+PROVOKE = os.environ["HV_PROVOKE"]  # tests/provoke.c, built
+FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c
+SAMPLE = "01_hello_write"
+# The case of provoke.c; the start of its message; words of its hint.
+CASES = {
+    "reg_null": ("ibv_reg_mr", "NULL"),
+    "reg_unmapped": ("ibv_reg_mr", "freed"),
+    "reg_read_only": ("ibv_reg_mr", "read-only"),
+    "reg_too_long": ("ibv_reg_mr", "too long"),
+    "reg_remote_write_alone": ("ibv_reg_mr", "need LOCAL_WRITE"),
+    "reg_limit": ("ibv_reg_mr", "ulimit -l"),
+    "qp_too_large": ("ibv_create_qp", "max_qp_wr"),
+    "cq_too_large": ("ibv_create_cq", "max_cqe"),
+    "srq_too_large": ("ibv_create_srq", "max_srq_wr"),
+    "pd_in_use": ("ibv_dealloc_pd", "reverse order"),
+    "ah_kinds": ("ibv_create_ah", "leave -g out"),
+    "rtr_kinds": ("ibv_modify_qp to RTR", "GIDs both IPv4"),
+    "post_inline_too_long": ("ibv_post_send", "max_inline_data"),
+    "post_full": ("ibv_post_send", "queue full"),
+    "post_recv_full": ("ibv_post_recv", "max_recv_wr"),
+    "post_recv_sges": ("ibv_post_recv", "max_recv_sge"),
+    "post_srq_full": ("ibv_post_srq_recv", "queue full"),
+    "post_by_child": ("ibv_post_send", "fork"),
+    "post_by_other_user": ("ibv_post_send", "setuid"),
+    "destroy_unknown": ("ibv_destroy_cq", "manual page"),
+    "wc_loc_prot": ("completion", "outside its region"),
+    "wc_loc_qp_op": ("completion", "wrong lkey"),
+    "wc_flush": ("completion", "earlier completion"),
+    "wc_bind": ("completion", "memory window"),
+    "wc_rem_inv": ("completion", "peer's QP"),
+    "wc_rem_access": ("completion", "peer's memory region"),
+    "wc_rem_op": ("completion", "its output"),
+    "wc_retry": ("completion", "no ACK"),
+    "wc_rnr": ("completion", "posted no receive"),
+}
+# Rows that nothing here provokes: words of the hint, and why.
+ELSEWHERE = {
+    "make shell": "test_devices.py takes the device away",
+    "is the interface up": "test_devices.py",
+    "permissions: ls -l": "here this is root",
+    "IPv4-mapped": "test_devices.py: a host that is not there",
+    "this device, or its driver": "rxe can do all that the samples ask for",
+    "say with -d and -i": "test_devices.py",
+    "is --bind an address": "test_usage.py, test_devices.py",
+    "append %IF, as in": "test_devices.py",
+    "choose another with -p": "test_11.py; nor the next five",
+    "or no such address": "as above",
+    "its interface: append %IF": "as above",
+    "give the address of an RDMA": "as above",
+    "is it an RDMA interface's": "as above",
+    "both GIDs must be IPv4": "test_10.py and test_09.py: what a server refuses",
+    "give -g to both sides": "test_devices.py",
+    "longer than the receive": "no rxe has this status; nor the next three",
+    "fits no request": "as above",
+    "needs IBV_ACCESS_LOCAL_WRITE": "as above",
+    "see ibv_poll_cq(3)": "any other status",
+    "request signalled": "test_labs.py, step 16",
+    "only needs more time": "test_peers.py",
+}
+
+
+def hint_rows():
+    """The hints of common/hints.c, in order."""
+    with open(os.path.join(ROOT, "common", "hints.c"), encoding="utf-8") as file:
+        rows = re.findall(r'\{(?:WC\(\w+\)|"[^"]+", \w+),\s*((?:"[^"]*"\s*)+)\}', file.read())
+    return ["".join(re.findall(r'"([^"]*)"', row)) for row in rows]
+
+
+def provoke(case, **env):
+    return end(
+        subprocess.Popen(
+            [PROVOKE, case],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **env},
+        )
+    )
+
+
+class Hints(PairTest):
+    seen = set()
+
+    def hinted(self, side, words):
+        hint = re.search(r"\n  hint: (.*)\n", side.err)
+        self.assertTrue(hint and words in hint[1], f"{words}: {side}")
+        Hints.seen.add(hint[1])
+
+    def test_a_verbs(self):
+        for case, (begins, words) in CASES.items():
+            with self.subTest(case=case):
+                side = provoke(case)
+                self.assertEqual(side.status, 1, side)
+                self.assertIn(f"provoke case: {begins}", side.err)
+                self.hinted(side, words)
+
+    def test_a_huge_pages(self):
+        with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
+            file.write("4\n")
+        self.hinted(provoke("reg_huge", RDMAV_FORK_SAFE="1"), "RDMAV_HUGEPAGES_SAFE=1")
+        for env in ({}, {"RDMAV_FORK_SAFE": "1", "RDMAV_HUGEPAGES_SAFE": "1"}):
+            self.assertIn("reg_huge went well", provoke("reg_huge", **env).err)
+
+    def test_a_tcp(self):
+        port = str(next(ports))
+        server = start(SAMPLE, "-p", port, "--timeout", "20")
+        wait_for_listener(port, server)
+        self.hinted(run(SAMPLE, "-p", port), "another server uses this port")
+        for args, words in (
+            ((SAMPLE, "-p", port, "-g", "99"), "lists the GIDs"),
+            ((SAMPLE, "-p", port, "--mtu", "4096"), "mtu 4200"),
+            ((SAMPLE, "-p", "1"), "start the server first"),
+            (("02_send_recv", "-p", port), "same sample"),
+        ):
+            self.hinted(run(*args, "127.0.0.1"), words)
+        env = {**os.environ, "LD_PRELOAD": FAIL_VERBS, "HV_FAIL": "ibv_post_send:1:12"}
+        self.hinted(run(SAMPLE, "-p", port, "127.0.0.1", env=env), "queue full")
+        self.hinted(end(server), "see the peer's output")
+        self.hinted(run(SAMPLE, "-p", port, "--timeout", "1"), "start the client")
+
+    def test_z_each_row_is_provoked(self):
+        """Of those that can be: the others say where they are."""
+        rows = hint_rows()
+        self.assertGreater(len(rows), 30)
+        self.assertEqual(Hints.seen - set(rows), set())
+        missing = [row for row in rows if row not in Hints.seen]
+        self.assertEqual(
+            [row for row in missing if not any(words in row for words in ELSEWHERE)], []
+        )
+        for words in ELSEWHERE:
+            self.assertTrue([row for row in missing if words in row], words)
+
+
+class OldErrors(PairTest):
+    """Of a driver that returns NULL and leaves errno alone, no other call's error is told."""
+
+    CALLS = ("ibv_alloc_pd", "ibv_create_cq", "ibv_reg_mr", "ibv_create_qp")
+
+    def test_no_old_error_is_told(self):
+        port = str(next(ports))
+        with socket.create_server(("127.0.0.1", int(port)), backlog=100):
+            for sample in set(SAMPLES) - {"09_ud", "10_srq"}:
+                for call in self.CALLS:
+                    env = {**os.environ, "LD_PRELOAD": FAIL_VERBS, "HV_FAIL": f"{call}:1:-1:on"}
+                    side = run(sample, "-p", port, "--timeout", "5", "127.0.0.1", env=env)
+                    with self.subTest(sample=sample, call=call):
+                        self.assertEqual(side.status, 1, side)
+                        self.assertRegex(side.err, rf"client: {call}[^:(]*(;.*)?\n  hint")
+
+
+class Fork(PairTest):
+    """The handout's sentences on fork, one after the other."""
+
+    def holds(self, case, **env):
+        side = provoke(case, **env)
+        self.assertEqual((side.status, side.err), (0, ""), side)
+        self.assertIn("\nholds\n", "\n" + side.out)
+
+    def test_parent_and_nic_keep_the_registered_pages(self):
+        self.holds("fork_plain")
+
+    def test_the_library_says_that_this_kernel_copies(self):
+        self.holds("fork_unneeded")
+
+    def test_fork_init_costs_the_child_whole_pages(self):
+        self.holds("fork_init_costs_pages")
+        self.holds("fork_init_costs_pages", RDMAV_FORK_SAFE="1")
+
+    def test_fork_init_comes_before_the_first_registration(self):
+        self.holds("fork_init_too_late")
+
+    def test_a_child_may_not_use_its_parents_objects(self):
+        self.assertIn("ibv_post_send: Permission denied (13)", provoke("post_by_child").err)
+
+    def test_a_child_that_opens_the_device_may(self):
+        self.holds("fork_then_open")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Whether a program ever posts more than its queue pair holds. On a fast device the queue drains while one posts, and
+nothing fails. But a request has its place until the program has polled its completion (or a later one's). The kernel
+shares the queues' memory: with each post and each completion, their counters are written down."""
+import os
+from contextlib import suppress
+
+from witness import ERROR, TRACE, write
+
+MADE, TAKEN = (
+    128,
+    256,
+)  # struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
+TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (
+    6,
+    1,
+)  # ibv_create_qp says how many it really holds
+EVENTS = {
+    "post": "rxe_post_send of=$arg1:x64",
+    "done": "rxe_cq_post of=$arg1:x64 id=+0($arg2):x64 status=+8($arg2):u32",
+}
+
+
+class Room:
+    """The queues of a process's last queue pair, from a moment on at which it has posted no request."""
+
+    def __init__(self, nic, thread):
+        self.nic, self.names, self.qp, self.counts = nic, [], None, {}
+        self.completed, self.posted = (
+            [],
+            [],
+        )  # wr_id, how many requests are done by then; how many, after each post
+        places, sizes, next_are = {}, {}, []
+        for of, kind, f in nic.events():
+            if of == thread and kind == "create_cq":
+                next_are, sizes[f["cq"]] = [f["cq"]], f["cqe"]
+            elif of == thread and kind == "create_qp":
+                self.qp, next_are = f, ["send", "receive"]
+                sizes |= {"send": f["send"], "receive": f["receive"]}
+            elif of == thread and kind == "ring" and next_are and f["buf"] < ERROR:
+                places[next_are.pop(0)] = f["buf"]
+        for name, queue, at in (
+            ("sent", "send", MADE),
+            ("retired", "send", TAKEN),
+            ("polled", "scq", TAKEN),
+            ("ready", "receive", MADE),
+            ("came", "rcq", TAKEN),
+        ):
+            queue = self.qp.get(queue, queue) if self.qp and queue[1:] == "cq" else queue
+            if queue in places:  # the address of its counter, and where that begins again
+                self.counts[name] = places[queue] + at, 1 << sizes[queue].bit_length()
+        if len(self.counts) == 5:
+            self.follow(thread)
+
+    def follow(self, thread):
+        words = " ".join(f"{name}=@{at:#x}:u32" for name, (at, _) in self.counts.items())
+        for name, where in EVENTS.items():
+            probe = f"p:{name}_{thread} {where} {words}"
+            self.change(probe)
+            self.names.append(f"{name}_{thread}")
+            self.nic.kinds.update([self.nic.kind(probe)])
+            write(f"{TRACE}/events/kprobes/{name}_{thread}/enable", "1")
+
+    @staticmethod
+    def change(line):
+        events = os.open(
+            f"{TRACE}/kprobe_events", os.O_WRONLY
+        )  # not truncated: what is there stays
+        try:
+            os.write(events, line.encode())
+        finally:
+            os.close(events)
+
+    def end(self):
+        """Of its queues, the one that was to hold more than it can: which, how many, and how many it holds."""
+        totals, known, over = dict.fromkeys(self.counts, 0), [0], None
+        for _, kind, f in self.nic.events() if self.names else ():
+            if kind not in self.names:
+                continue
+            for name, (_, size) in self.counts.items():
+                totals[name] += (f[name] - totals[name]) % size
+            if f["of"] == self.qp["scq"]:  # so many are done, as who polls this completion knows
+                known.append(totals["retired"])
+                self.completed += [(f["id"], totals["retired"])] * (f["status"] == 0)
+            elif "id" not in f:
+                self.posted += [totals["sent"]] * (f["of"] == self.qp["qp"])
+            both = self.qp["scq"] == self.qp["rcq"]
+            for which, held in (
+                ("send", totals["sent"] - known[min(totals["polled"], len(known) - 1)]),
+                ("receive", 0 if both else totals["ready"] - totals["came"]),
+            ):
+                most = (1 << self.qp[which].bit_length()) - 1 if TELLS_ALL else self.qp[which]
+                if held > most and held > (over or (0, 0))[1]:
+                    over = which, held, most
+        for name in self.names:
+            with suppress(OSError):
+                write(f"{TRACE}/events/kprobes/{name}/enable", "0")
+                self.change(f"-:{name}")
+        return over
