@@ -109,6 +109,19 @@ handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you han
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 
+##@ Below the verbs verbs 的下层
+
+fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn) ## 在模拟的 InfiniBand 网络里打开 shell，带真正的 OpenSM（TOPOLOGY=torus|文件 HOSTS=8 ROUTING=updn）
+	@testenv/deps.sh fabric
+	@fabric/fabric.py start $(if $(COMMAND),'$(COMMAND)')
+
+fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, paths (CUT="leaf1 spine1": after that) ## 这样一个网络的网页：图、LID、转发表、路径（CUT="leaf1 spine1"：断开之后）
+	@testenv/deps.sh fabric
+	@mkdir -p results
+	@fabric/fabric.py start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
+
+.PHONY: fabric fabric-map
+
 ##@ Measure 测量
 
 bench: deps ## measure 05 to 07, or DIR=my05, in virtual time (installs gnuplot and perftest); figures under results/ (REAL=1: in real time) ## 在虚拟时间里测量 05 到 07，或 DIR=my05；先安装 gnuplot 和 perftest，图在 results/（REAL=1：真实时间）
@@ -162,7 +175,7 @@ test: ## install what is missing, test each kind of claim once (ONLY="PART…": 
 	@tests/run.sh quick
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines ## 全部测试：还包括 sanitizer、故障、其他内核、处理器和机器
-	@testenv/deps.sh build vm wire bench test test-all
+	@testenv/deps.sh build vm wire bench fabric test test-all
 	@tests/run.sh $(or $(TIER),all)
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...) ## 把一千万行残缺的文本喂给读取外来输入的代码（RUNS=...）

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, test, test-all
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, fabric, test, test-all
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;
@@ -38,6 +38,12 @@ bench ib_write_bw                      perftest          perftest             pe
 wire  tcpdump                          tcpdump           tcpdump              tcpdump          tcpdump
 wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
 wire  tc                               iproute2          iproute-tc           iproute2         iproute2
+fabric python3                         python3           python3              python3          python
+fabric ibsim                           ibsim-utils       ibsim                -                -
+fabric /usr/lib*/umad2sim/libumad2sim.so:/usr/lib*/*/umad2sim/libumad2sim.so  libumad2sim0  ibsim  -  -
+fabric opensm                          opensm            opensm               opensm           opensm
+fabric ibnetdiscover                   infiniband-diags  infiniband-diags     infiniband-diags infiniband-diags
+fabric dot                             graphviz          graphviz             graphviz         graphviz
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 test  clang                            clang             clang                clang            clang
@@ -91,7 +97,7 @@ fi
 
 missing='' packages='' machine=$(uname -m)
 for wanted; do
-	case $wanted in build | vm | bench | wire | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, test, test-all" >&2 && exit 2 ;; esac
+	case $wanted in build | vm | bench | wire | fabric | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, fabric, test, test-all" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
 		{ [[ $group = "$wanted" || $group = "$wanted-$machine" ]] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"

@@ -220,6 +220,7 @@ part_starters() {
 }
 part_break() { family break python3 tests/test_break.py Asked Answers \
 	Driven.test_{on_a_terminal,nothing_is_run_without_a_prediction,a_tree_that_has_been_changed}; } # make break, answers.txt
+part_fabric() { family fabric python3 tests/test_fabric.py; }
 part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints Check.test_todos; }
 part_grading() {
 	family collect python3 tests/test_collect.py
@@ -318,7 +319,7 @@ part_newest() { # Debian unstable's kernel
 # The longest first: at the end, two cores have something to do.
 quick=(more handout peers grading pairs layouts sources wire check_some break starters units)
 rest=(programs check faults show bad_wire crowd asan newer break_all platforms newest kernels half_way python_peer large dead testenv
-	handin wires machines figures arm64 zh doctor)
+	handin wires machines figures arm64 zh doctor fabric)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)
 case $tier in
