@@ -121,12 +121,11 @@ static int post(const struct request *r) {
 }
 
 static struct request write_of(uint32_t length) {
-    return (struct request){.opcode = IBV_WR_RDMA_WRITE,
-                            .lkey = mr->lkey,
-                            .rkey = mr->rkey,
-                            .length = length,
-                            .sges = 1,
-                            .remote = (uintptr_t)page};
+    struct request write = {.opcode = IBV_WR_RDMA_WRITE, .rkey = mr->rkey, .length = length};
+    write.lkey = mr->lkey;
+    write.sges = 1;
+    write.remote = (uintptr_t)page;
+    return write;
 }
 
 static void complete(const struct request *r) {
