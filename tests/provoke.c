@@ -121,7 +121,8 @@ static int post(const struct request *r) {
 }
 
 static struct request write_of(uint32_t length) {
-    struct request write = {.opcode = IBV_WR_RDMA_WRITE, .rkey = mr->rkey, .length = length};
+    struct request write = {.rkey = mr->rkey, .length = length};
+    write.opcode = IBV_WR_RDMA_WRITE;
     write.lkey = mr->lkey;
     write.sges = 1;
     write.remote = (uintptr_t)page;
@@ -200,15 +201,15 @@ static void ah_kinds(void) {
     if (!ibv_create_ah(pd, &attr)) die(errno, "ibv_create_ah");
 }
 static void to_rtr(uint8_t gid_index, const char *dgid) {
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr asked = {.qp_type = IBV_QPT_RC};
     struct port chosen;
     open_pd();
     cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
-    init.send_cq = cq;
-    init.recv_cq = cq;
-    init.cap.max_send_wr = 1;
-    init.cap.max_send_sge = 1;
-    qp = ibv_create_qp(pd, &init);
+    asked.send_cq = cq;
+    asked.recv_cq = cq;
+    asked.cap.max_send_wr = 1;
+    asked.cap.max_send_sge = 1;
+    qp = ibv_create_qp(pd, &asked);
     if (!qp) die(errno, "ibv_create_qp");
     struct endpoint to = {.qpn = qp->qp_num, .gid = port.gid, .mtu = port.mtu};
     if (dgid) inet_pton(AF_INET6, dgid, &to.gid);
@@ -302,13 +303,13 @@ static void wc_bind(void) {
     connect_pair(ALL_RIGHTS);
     struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
     if (!mw) die(errno, "ibv_alloc_mw");
-    struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED}, *bad_wr;
-    wr.bind_mw.mw = mw;
-    wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-    wr.bind_mw.bind_info.mr = no_right;
-    wr.bind_mw.bind_info.addr = (uintptr_t)target;
-    wr.bind_mw.bind_info.length = 8;
-    check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send");
+    struct ibv_send_wr bind = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED}, *bad_wr;
+    bind.bind_mw.mw = mw;
+    bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+    bind.bind_mw.bind_info.mr = no_right;
+    bind.bind_mw.bind_info.addr = (uintptr_t)target;
+    bind.bind_mw.bind_info.length = 8;
+    check(ibv_post_send(qp, &bind, &bad_wr), "ibv_post_send");
     wait_completion(cq, "the bind", 20, &wc);
 }
 static void wc_rem_inv(void) {
@@ -400,7 +401,7 @@ static void fork_init_costs_pages(void) {
     page = map(PAGE, PROT_READ | PROT_WRITE, 0);
     memset(page, 'a', PAGE);
     mr = ibv_reg_mr(pd, page, 8, 0); /* 8 bytes of the page */
-    if (!mr) die(errno, "ibv_reg_mr of 8 bytes");
+    if (!mr) die(errno, "ibv_reg_mr of a word");
     const pid_t child = fork();
     if (child == 0) _exit(((volatile char *)page)[PAGE - 1] == 'a' ? 0 : 1);
     const int status = status_of(child);

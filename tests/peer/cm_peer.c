@@ -103,14 +103,14 @@ int main(int argc, char **argv) {
     must(ibv_post_recv(id->qp, &wr, &bad) == 0, "ibv_post_recv");
 
     unsigned char private[PRIVATE];
-    struct rdma_conn_param param = {.private_data = private, .private_data_len = PRIVATE};
-    param.responder_resources = param.initiator_depth = 1;
-    param.retry_count = param.rnr_retry_count = 5;
+    struct rdma_conn_param ours = {.private_data = private, .private_data_len = PRIVATE};
+    ours.responder_resources = ours.initiator_depth = 1;
+    ours.retry_count = ours.rnr_retry_count = 5;
     if (client)
         put(private, size, digest, 30);
     else
         put(private, (uintptr_t)memory, mr->rkey, 0);
-    must((client ? rdma_connect(id, &param) : rdma_accept(id, &param)) == 0, "the connection");
+    must((client ? rdma_connect(id, &ours) : rdma_accept(id, &ours)) == 0, "the connection");
 
     verdicts[1] = argv[4][0];
     if (client) {
