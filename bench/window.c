@@ -63,21 +63,21 @@ int main(void) {
     qp_to_rtr(qp, &port, &self, 0);
     qp_to_rts(qp, 0, 0, ACK_TIMEOUT);
 
-    char *buf = guarded_alloc(MOST);
-    poison_fill(buf, MOST, 0); /* all its pages are there before the clock runs */
+    char *memory = guarded_alloc(MOST);
+    poison_fill(memory, MOST, 0); /* all its pages are there before the clock runs */
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
     for (size_t size = 4096; size <= MOST; size *= 4) {
         double reg[ROUNDS], dereg[ROUNDS], bind[ROUNDS], invalidate[ROUNDS];
         for (int i = 0; i < ROUNDS; i++) {
             const double began = now();
-            struct ibv_mr *mr = ibv_reg_mr(pd, buf, size, access);
+            struct ibv_mr *mr = ibv_reg_mr(pd, memory, size, access);
             if (!mr) die(errno, "ibv_reg_mr of %zu bytes", size);
             reg[i] = now() - began;
             struct ibv_send_wr to_bind = {.opcode = IBV_WR_BIND_MW};
             to_bind.bind_mw.mw = mw;
             to_bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
             to_bind.bind_mw.bind_info = (struct ibv_mw_bind_info){
-                .mr = mr, .addr = (uintptr_t)buf, .length = size, IBV_ACCESS_REMOTE_WRITE};
+                .mr = mr, .addr = (uintptr_t)memory, .length = size, IBV_ACCESS_REMOTE_WRITE};
             bind[i] = local(qp, &to_bind, "the bind");
             mw->rkey = to_bind.bind_mw.rkey;
             struct ibv_send_wr end = {.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = mw->rkey};
@@ -95,6 +95,6 @@ int main(void) {
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    guarded_free(buf);
+    guarded_free(memory);
     return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

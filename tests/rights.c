@@ -131,9 +131,9 @@ int main(int argc, char **argv) {
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 1, ACK_TIMEOUT);
     struct ibv_sge loan = {.addr = (uintptr_t)other, .length = 16, .lkey = own->lkey};
-    struct ibv_recv_wr recv_wr = {.sg_list = &loan, .num_sge = 1}, *bad_recv_wr;
+    struct ibv_recv_wr recv_wr = {.sg_list = &loan, .num_sge = 1}, *refused;
     struct ibv_wc wc;
-    if (number == 13) check(ibv_post_recv(qp, &recv_wr, &bad_recv_wr), "ibv_post_recv");
+    if (number == 13) check(ibv_post_recv(qp, &recv_wr, &refused), "ibv_post_recv");
     rendezvous_sync(&rv, "ready");
     if (number == 13) { /* it lends by a SEND, and only now */
         wait_completion(cq, "the loan", opt.timeout, &wc);

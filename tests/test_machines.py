@@ -78,7 +78,7 @@ class Machines(unittest.TestCase):
                 " for v in lib/modules/*; do PATH=$PATH:/sbin depmod -b . ${v##*/}; done", shell=True, cwd=root,
                 capture_output=True, text=True, check=False)
             self.assertEqual(unpacked.returncode, 0, unpacked.stderr)
-            ended = self.run_vm(NATIVE.replace("{programs}", PROGRAMS), root)
+            ended = self.run_vm(NATIVE.replace("{programs}", PROGRAMS), root, TESTENV_MODULES="8021q")
         said = ended.stdout
         steps = re.findall(r"(?s)== ([^\n]*)\n(.*?)== status (\d+)\n", said)
         self.assertEqual([int(status) for _, _, status in steps],

@@ -345,7 +345,7 @@ class Cut(WireTest):
                         # without an interface there is no way to the peer
                         r"|completion of [\w ,-]+: local QP operation error \(status 2\)"
                         fr"|no completion of [\w ,-]+ in {timeout} s"
-                        "|the peer is silent: no 'sync [a-z0-9=]+' from it"
+                        "|the peer is silent: no '(sync [a-z0-9=]+|line)' from it"
                         "|the peer closed the connection(: no| before this side's) 'sync [a-z0-9=]+'"
                         r"|QPN 0x\w+ failed after \d+ messages",
                         hint=(sample, role) != ("10_srq", "server"))
