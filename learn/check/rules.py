@@ -174,7 +174,7 @@ def joined(found, wanted):
     out = []
     for p in found:
         last, (_, fields) = out[-1] if out else p, wanted[min(len(out), len(wanted)) - 1] if wanted else ("", {})
-        if p.opcode & 31 in (6, 10, 12) and KINDS[p.opcode & 31] == KINDS.get(last.opcode & 31) and \
+        if out and p.opcode & 31 in (6, 10, 12) and KINDS[p.opcode & 31] == KINDS.get(last.opcode & 31) and \
                 (p.rkey, p.va) == (last.rkey, last.va + last.length) and last.length < fields.get("length", 0):
             out[-1] = last._replace(length=last.length + p.length)
         else:
