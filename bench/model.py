@@ -77,35 +77,53 @@ def main(path, plot=None):
         squares += extra * extra
     element = products / squares if squares else 0
     measured = [p["copy"]["lat_p50_us"] / p["sgl"]["lat_p50_us"] for p in points]
-    predicted = [(p["contig"]["lat_p50_us"] + p["copy"]["copy_us"])
-                 / (contiguous_part(p) + on_the_wire(p["sgl"])[1] * element) for p in points]
+    predicted = [
+        (p["contig"]["lat_p50_us"] + p["copy"]["copy_us"])
+        / (contiguous_part(p) + on_the_wire(p["sgl"])[1] * element)
+        for p in points
+    ]
 
     row = points[0]["sgl"]
-    print(f"\n{row['sample']}, {row['clock']} time, path MTU {row['mtu']:.0f}, {row['depth']:.0f} "
-          "in flight for MB/s, one for the speed-up; medians\n")
-    print(f"{'block':>8}{'blocks':>8}{'bytes':>9} |{'sgl':>8} {'copy':>8} {'each':>8} {'auto':>8} "
-          f"{'contig':>8} |{'copying':>9} |{'copy/sgl':>9} {'model':>8}")
+    print(
+        f"\n{row['sample']}, {row['clock']} time, path MTU {row['mtu']:.0f}, {row['depth']:.0f} "
+        "in flight for MB/s, one for the speed-up; medians\n"
+    )
+    print(
+        f"{'block':>8}{'blocks':>8}{'bytes':>9} |{'sgl':>8} {'copy':>8} {'each':>8} {'auto':>8} "
+        f"{'contig':>8} |{'copying':>9} |{'copy/sgl':>9} {'model':>8}"
+    )
     for i, point in enumerate(points):
         if i and i == by_block[0]:
             print()
         row = point["sgl"]
-        print(f"{row['block_size']:8.0f}{row['block_num']:8.0f}{row['bytes']:9.0f} |"
-              + "".join(f"{point[m]['bw_MBps']:8.2f}{mark(point[m]['bw_MBps'], point['contig']['bw_MBps'])}"
-                        for m in point if m != "contig")
-              + f"{point['contig']['bw_MBps']:8.2f} |{row['bytes'] / row['copy_us']:9.0f} |"
-              + f"{measured[i]:9.3f}{mark(measured[i], 1)}{predicted[i]:8.3f}")
+        print(
+            f"{row['block_size']:8.0f}{row['block_num']:8.0f}{row['bytes']:9.0f} |"
+            + "".join(
+                f"{point[m]['bw_MBps']:8.2f}{mark(point[m]['bw_MBps'], point['contig']['bw_MBps'])}"
+                for m in point
+                if m != "contig"
+            )
+            + f"{point['contig']['bw_MBps']:8.2f} |{row['bytes'] / row['copy_us']:9.0f} |"
+            + f"{measured[i]:9.3f}{mark(measured[i], 1)}{predicted[i]:8.3f}"
+        )
     disturbed = sum(row["repeats"] > 0 for point in points for row in point.values())
     if disturbed:
-        print(f"\nWhile {disturbed} of these figures were taken, packets were sent again (repeats=).")
-    print(f"\n= behind a figure: within {REPEATS:.0%} of contig's (behind copy/sgl: of 1). In virtual time figures\n"
-          "repeat within that, so one such difference, up or down, says nothing (the same at many sizes\n"
-          "does); in real time they repeat worse.\n"
-          "An SGE that is not the first one in its packet costs element_us. The crossover lies between two block\n"
-          "sizes that were measured: copying is faster at the first, zero-copy at least as fast from the second\n"
-          "on (none: at all sizes, or at no size).")
-    print(f"MODEL element_us={element:.3f} "
-          f"crossover_measured={crossover([points[i] for i in by_block], [measured[i] for i in by_block])} "
-          f"crossover_predicted={crossover([points[i] for i in by_block], [predicted[i] for i in by_block])}")
+        print(
+            f"\nWhile {disturbed} of these figures were taken, packets were sent again (repeats=)."
+        )
+    print(
+        f"\n= behind a figure: within {REPEATS:.0%} of contig's (behind copy/sgl: of 1). In virtual time figures\n"
+        "repeat within that, so one such difference, up or down, says nothing (the same at many sizes\n"
+        "does); in real time they repeat worse.\n"
+        "An SGE that is not the first one in its packet costs element_us. The crossover lies between two block\n"
+        "sizes that were measured: copying is faster at the first, zero-copy at least as fast from the second\n"
+        "on (none: at all sizes, or at no size)."
+    )
+    print(
+        f"MODEL element_us={element:.3f} "
+        f"crossover_measured={crossover([points[i] for i in by_block], [measured[i] for i in by_block])} "
+        f"crossover_predicted={crossover([points[i] for i in by_block], [predicted[i] for i in by_block])}"
+    )
 
     if plot:
         with open(plot, "w", encoding="ascii", newline="") as file:

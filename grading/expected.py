@@ -6,7 +6,15 @@ import re
 import struct
 from collections import namedtuple
 
-SAMPLES = ("01_hello_write", "02_send_recv", "03_read", "04_atomic", "05_gather_write", "06_scatter_read", "07_gssr")
+SAMPLES = (
+    "01_hello_write",
+    "02_send_recv",
+    "03_read",
+    "04_atomic",
+    "05_gather_write",
+    "06_scatter_read",
+    "07_gssr",
+)
 METHODS = ("sgl", "copy", "each", "auto", "contig")
 SWEEP = tuple(64 << i for i in range(11))  # block sizes, measured with messages of
 SWEEP_BYTES = 64 << 10
@@ -19,15 +27,15 @@ Expected = namedtuple("Expected", "layout seed message")
 
 
 def splitmix64(seed, n):
-    z = (seed + (n + 1) * 0x9e3779b97f4a7c15) & MASK
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
-    z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
+    z = (seed + (n + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
     return z ^ z >> 31
 
 
-def fnv1a(data, digest=0xcbf29ce484222325):
+def fnv1a(data, digest=0xCBF29CE484222325):
     for byte in data:
-        digest = (digest ^ byte) * 0x100000001b3 & MASK
+        digest = (digest ^ byte) * 0x100000001B3 & MASK
     return digest
 
 
@@ -42,12 +50,17 @@ def of_student(student):
     stride = block_size + 1 + splitmix64(h, 2) % 999
     layout, seed = Layout(block_size, block_num, stride, block_size * block_num), splitmix64(h, 3)
     # handin.sh has 01 write the ID. What 04's operations leave is their own affair.
-    message = {SAMPLES[0]: (len(student), h), SAMPLES[3]: (8, fnv1a(struct.pack("<Q", ~(seed + 100) & MASK)))}
+    message = {
+        SAMPLES[0]: (len(student), h),
+        SAMPLES[3]: (8, fnv1a(struct.pack("<Q", ~(seed + 100) & MASK))),
+    }
     # All the others are pieces of the pattern from its beginning, so that one pass does.
     words = max(layout.bytes, SWEEP_BYTES) // 8 + 1
     data = struct.pack(f"<{words}Q", *(splitmix64(seed, n) for n in range(words)))
     done, digest = 0, fnv1a(b"")
-    for length, parts in sorted([(4096, SAMPLES[1:3]), (layout.bytes, SAMPLES[4:]), (SWEEP_BYTES, ("measured",))]):
+    for length, parts in sorted(
+        [(4096, SAMPLES[1:3]), (layout.bytes, SAMPLES[4:]), (SWEEP_BYTES, ("measured",))]
+    ):
         done, digest = length, fnv1a(data[done:length], digest)
         message.update({part: (length, digest) for part in parts})
     return Expected(layout, seed, message)

@@ -19,7 +19,11 @@ import starter
 def lines_of(text):
     """Without comments and blanks; a brace alone says nothing."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
-    return [line for line in (re.sub(r"\s+", " ", line).strip() for line in text.split("\n")) if re.search(r"\w.*\w", line)]
+    return [
+        line
+        for line in (re.sub(r"\s+", " ", line).strip() for line in text.split("\n"))
+        if re.search(r"\w.*\w", line)
+    ]
 
 
 def main(lab, folder, least="30"):
@@ -30,23 +34,37 @@ def main(lab, folder, least="30"):
     names, whole = {}, []
     if not shutil.which("sim_c"):
         sys.exit("similar: install the package similarity-tester, which brings sim_c")
+
     def put(path, lines):
         pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
     def compare(*arguments):
-        found = subprocess.run(["sim_c", "-p", "-T", "-t", least, "-r", "16", *arguments], check=True, capture_output=True, text=True).stdout
+        found = subprocess.run(
+            ["sim_c", "-p", "-T", "-t", least, "-r", "16", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for a, percent, b in re.findall(r"(\S+) consists for (\d+) % of (\S+) material", found):
             print(f"{percent:>3} %  {names[a]}  of  {names[b]}")
 
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as own:
         for s in collect.collect(folder, lab, scratch):
             if s.program and s.lab == lab:
-                text = b"\n".join(collect.begins(f, 1 << 20) for f in collect.files_of(s.program) if f.endswith((".c", ".h", ".c.txt", ".h.txt")))
-                text = [line for line in lines_of(text.decode("utf-8", "replace")) if line not in given]
+                text = b"\n".join(
+                    collect.begins(f, 1 << 20)
+                    for f in collect.files_of(s.program)
+                    if f.endswith((".c", ".h", ".c.txt", ".h.txt"))
+                )
+                text = [
+                    line for line in lines_of(text.decode("utf-8", "replace")) if line not in given
+                ]
                 mine = put(f"{own}/{len(whole)}.c", [line for line in text if line not in solution])
                 whole.append(put(f"{mine}.whole", text))
-                names[mine] = names[whole[-1]] = f"{printable(s.name, 60)} ({len(text)} lines beside the starter)"
+                names[mine] = names[
+                    whole[-1]
+                ] = f"{printable(s.name, 60)} ({len(text)} lines beside the starter)"
         compare("-e", *(path for path in names if path not in whole))
         names[reference := put(f"{own}/sample.c", solution)] = "the sample's solution"
         compare("-S", *whole, "/", reference)

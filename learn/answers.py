@@ -18,7 +18,9 @@ import handout
 from words import TABLES, language, say, wrapped, writing
 
 FILE = "answers.txt"
-MARK = re.compile(r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$")
+MARK = re.compile(
+    r"(?im)^[ \t]*[#＃]+[ \t]*(step|question|explain)[ \t]*(\d{1,2})(?:[.．](\d{1,2}))?(?!\d).*$"
+)
 FIELD = re.compile(r"(?im)^[ \t]*(prediction|seen|reason|answer)\b[^:：\n]{0,20}[:：]")
 
 
@@ -67,7 +69,7 @@ def entries(text):
     found, marks = {}, list(MARK.finditer(text))
     for here, after in zip(marks, marks[1:] + [None]):
         name = mark_of(here)
-        found[name] = found.get(name, "") + text[here.end():after.start() if after else len(text)]
+        found[name] = found.get(name, "") + text[here.end() : after.start() if after else len(text)]
     return found
 
 
@@ -79,14 +81,17 @@ def is_answered(entry):
     if len(fields) == 1:
         return bool(said.strip())
     there = {name.lower(): text.strip() for name, text in zip(fields[1::2], fields[2::2])}
-    return all(there.values()) and ("answer" in there or there.keys() >= {"prediction", "seen", "reason"})
+    return all(there.values()) and (
+        "answer" in there or there.keys() >= {"prediction", "seen", "reason"}
+    )
 
 
 @lru_cache(None)
 def wanted():
     """The marks of what is handed in."""
-    return ([f"step {n}" for n in handout.steps("en") if n in handout.ASKED]
-            + [mark for mark, _ in handout.questions("en")])
+    return [f"step {n}" for n in handout.steps("en") if n in handout.ASKED] + [
+        mark for mark, _ in handout.questions("en")
+    ]
 
 
 def unanswered(text):
@@ -118,27 +123,47 @@ def listed(marks):
     """step 1-3, 7; lab 02 question 2; explain 4"""
     groups = {}  # by what stands before the number: lists of numbers that follow each other
     for mark in marks:
-        kind, number = re.fullmatch(r"(.*\D)(\d+)", re.sub(r"question (\d+)\.", r"lab \1 question ", mark)).groups()
+        kind, number = re.fullmatch(
+            r"(.*\D)(\d+)", re.sub(r"question (\d+)\.", r"lab \1 question ", mark)
+        ).groups()
         runs = groups.setdefault(kind, [])
         if runs and runs[-1][-1] == int(number) - 1:
             runs[-1].append(int(number))
         else:
             runs.append([int(number)])
-    return "; ".join(kind + ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
-                     for kind, runs in groups.items())
+    return "; ".join(
+        kind + ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
+        for kind, runs in groups.items()
+    )
 
 
 def step_entry(step, prediction="", seen="", reason=""):
-    fields = (say("field prediction"), prediction), (say("field seen"), seen), (say("field reason"), reason)
+    fields = (
+        (say("field prediction"), prediction),
+        (say("field seen"), seen),
+        (say("field reason"), reason),
+    )
     question = step.question[0].upper() + step.question[1:]
-    return "\n".join([f"## step {step.number}: {step.name}", wrapped(question, "> "),
-                      *(f"{name} {text}".rstrip() for name, text in fields), "", ""])
+    return "\n".join(
+        [
+            f"## step {step.number}: {step.name}",
+            wrapped(question, "> "),
+            *(f"{name} {text}".rstrip() for name, text in fields),
+            "",
+            "",
+        ]
+    )
 
 
 def template():
     parts = [say("answers head") + "\n\n"]
-    parts += [step_entry(step) for number, step in handout.steps().items() if number in handout.ASKED]
-    parts += [f"## {mark}\n{wrapped(words, '> ')}\n{say('field answer')}\n\n" for mark, words in handout.questions()]
+    parts += [
+        step_entry(step) for number, step in handout.steps().items() if number in handout.ASKED
+    ]
+    parts += [
+        f"## {mark}\n{wrapped(words, '> ')}\n{say('field answer')}\n\n"
+        for mark, words in handout.questions()
+    ]
     return "".join(parts)
 
 
@@ -150,8 +175,8 @@ def record(path, step, prediction, seen, reason):
         if mark_of(here) == f"step {step.number}":
             after = MARK.search(text, here.end())
             end = after.start() if after else len(text)
-            old = re.sub(r"(?m)^[ \t]*[>＞].*$", "", text[here.end():end])
-            write(path, text[:here.start()] + entry + text[end:])
+            old = re.sub(r"(?m)^[ \t]*[>＞].*$", "", text[here.end() : end])
+            write(path, text[: here.start()] + entry + text[end:])
             return any(part.strip() for part in FIELD.split(old)[2::2])
     write(path, text.rstrip("\n") + "\n\n" + entry)
     return False
@@ -173,7 +198,9 @@ def main(arguments):
         write(path, template())
         print(say("answers made", path=path))
     text = read(path)
-    print(f"{path}: {remark(text, language()) or say('answers complete', most=unanswered(text)[1])}")
+    print(
+        f"{path}: {remark(text, language()) or say('answers complete', most=unanswered(text)[1])}"
+    )
     return 0
 
 

@@ -32,19 +32,40 @@ Run = namedtuple("Run", "output server client pcap")
 
 # What can happen, by a word in what the two sides print. The first one that is found counts;
 # before them, a status of a completion, the client's before the server's.
-OUTCOMES = (("refused", r"refused a client"), ("modify", r"ibv_modify_qp to"),
-            ("full", r"ibv_post_send.*: Cannot allocate memory"), ("post", r"ibv_post_send"),
-            ("destroy", r"ibv_(destroy|dereg)_\w+: "), ("silent", r"no completion of"),
-            ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"))
-STATUSES = {2: "local QP operation error", 4: "local protection error", 5: "Work Request Flushed Error",
-            6: "memory management operation error", 9: "remote invalid request error", 10: "remote access error",
-            11: "remote operation error", 12: "transport retry counter exceeded", 13: "RNR retry counter exceeded"}
+OUTCOMES = (
+    ("refused", r"refused a client"),
+    ("modify", r"ibv_modify_qp to"),
+    ("full", r"ibv_post_send.*: Cannot allocate memory"),
+    ("post", r"ibv_post_send"),
+    ("destroy", r"ibv_(destroy|dereg)_\w+: "),
+    ("silent", r"no completion of"),
+    ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"),
+)
+STATUSES = {
+    2: "local QP operation error",
+    4: "local protection error",
+    5: "Work Request Flushed Error",
+    6: "memory management operation error",
+    9: "remote invalid request error",
+    10: "remote access error",
+    11: "remote operation error",
+    12: "transport retry counter exceeded",
+    13: "RNR retry counter exceeded",
+}
 # What is asked after a run, by what an error looks like: the first that is found, the client's before the server's.
-LOOKS = (("look status", r"\(status (\d+)\)"), ("look errno", r"\((\d+)\)$"), ("look byte", r"\bbyte (\d+)\b"),
-         ("look what", r"no completion of (?:the |a )?(.+?)(?: in \d+ s)?$"), ("look number", r"nobody sent: (\d+)"))
+LOOKS = (
+    ("look status", r"\(status (\d+)\)"),
+    ("look errno", r"\((\d+)\)$"),
+    ("look byte", r"\bbyte (\d+)\b"),
+    ("look what", r"no completion of (?:the |a )?(.+?)(?: in \d+ s)?$"),
+    ("look number", r"nobody sent: (\d+)"),
+)
 # Those that a student may confuse with each other, the likeliest side by side.
-ALIKE = (("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
-         ("post", "full", "modify", "destroy", "refused"), ("pass", "data", "silent"))
+ALIKE = (
+    ("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
+    ("post", "full", "modify", "destroy", "refused"),
+    ("pass", "data", "silent"),
+)
 
 
 class Stop(Exception):
@@ -85,20 +106,32 @@ def expected(about):
     found = [outcome(about["client"], about["server"])]
     for key in about:
         if kernel := re.search(r" on [\d.]+$", key):
-            found.append(outcome(*(about.get(role + kernel[0], about[role]) for role in ("client", "server"))))
+            found.append(
+                outcome(
+                    *(about.get(role + kernel[0], about[role]) for role in ("client", "server"))
+                )
+            )
     return found
 
 
 def choices(step, right):
     """Four outcomes, of which one is right, in an order that is always the same."""
+
     def order(word, among="which"):
         return hashlib.sha256(f"{step.name} {word} {among}".encode()).digest()
 
     own = next((group for group in ALIKE if right[0] in group), ALIKE[0])
     at = own.index(right[0]) if right[0] in own else 0
-    near = sorted(set(own) - set(right), key=lambda word: (abs(own.index(word) - at), order(word)))[:2]
-    far = sorted({"post", "data", "silent", "pass", "status 10", "status 12"} - set(near) - set(right), key=order)
-    return sorted([right[0], *near, *far[:3 - len(near)]], key=lambda word: order(word, "position"))
+    near = sorted(set(own) - set(right), key=lambda word: (abs(own.index(word) - at), order(word)))[
+        :2
+    ]
+    far = sorted(
+        {"post", "data", "silent", "pass", "status 10", "status 12"} - set(near) - set(right),
+        key=order,
+    )
+    return sorted(
+        [right[0], *near, *far[: 3 - len(near)]], key=lambda word: order(word, "position")
+    )
 
 
 def told(word):
@@ -120,8 +153,13 @@ def prepare(step, about):
         os.mkdir(copy)
         shutil.copy(os.path.join(sample, name), copy)
         try:
-            subprocess.run(["git", "apply", os.path.join(PATCHES, step.name + ".patch")], cwd=tree, check=True,
-                           capture_output=True, env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(tree)})
+            subprocess.run(
+                ["git", "apply", os.path.join(PATCHES, step.name + ".patch")],
+                cwd=tree,
+                check=True,
+                capture_output=True,
+                env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(tree)},
+            )
         except FileNotFoundError:
             raise Stop(say("no git"), 1) from None
         except subprocess.CalledProcessError:
@@ -135,8 +173,18 @@ def prepare(step, about):
     if not os.path.exists(os.path.join(place, name)) or read(os.path.join(place, name)) != text:
         with open(os.path.join(place, name), "w", encoding="utf-8") as file:
             file.write(text)
-    made = subprocess.run(["make", "-s", "-C", place, "OBJECTS=../../objects", "DIRS=../../../common" + (
-        " ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else "")], check=False)
+    made = subprocess.run(
+        [
+            "make",
+            "-s",
+            "-C",
+            place,
+            "OBJECTS=../../objects",
+            "DIRS=../../../common"
+            + (" ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else ""),
+        ],
+        check=False,
+    )
     if made.returncode:
         raise Stop(say("break not built"), 1)
     return place
@@ -152,8 +200,11 @@ def place_to_run(about):
     long on a busy machine."""
     if os.environ.get("TESTENV") != "vm" and succeeds(TESTENV, "has-device"):
         return 1, ""
-    if about.get("hosts") == "1" or os.environ.get("WIRE") == "no" or not succeeds(
-            os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire"):
+    if (
+        about.get("hosts") == "1"
+        or os.environ.get("WIRE") == "no"
+        or not succeeds(os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire")
+    ):
         return 1, "virtual"
     return 2, ""
 
@@ -161,20 +212,32 @@ def place_to_run(about):
 def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     """Runs the pair. number: of hosts; where: a command before it; more: arguments of both sides."""
     program = next(name[:-2] for name in os.listdir(place) if name.endswith(".c"))
-    command = [os.path.join(ROOT, "testenv", "pair.sh"), "./" + program,
-               *about.get("client's arguments", "").split(), *more.split()]
+    command = [
+        os.path.join(ROOT, "testenv", "pair.sh"),
+        "./" + program,
+        *about.get("client's arguments", "").split(),
+        *more.split(),
+    ]
     pcap = os.path.join(ROOT, "results", "wire", step.name + ".pcap")
     if number == 2:
         os.makedirs(os.path.dirname(pcap), exist_ok=True)
         command = [os.path.join(ROOT, "testenv", "capture.sh"), pcap, *command]
-    env = {**os.environ, "TESTENV_HOSTS": str(number), "PAIR_WAIT": "20", "TESTENV_CLOCK": clock,
-           "PAIR_SERVER": (about.get("server's arguments", "") + " " + more).strip(),
-           "TESTENV_PASS": os.environ.get("TESTENV_PASS", "") + " PAIR_WAIT PAIR_SERVER"}
-    with subprocess.Popen([*where, *command], cwd=place, env=env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE) as process:
+    env = {
+        **os.environ,
+        "TESTENV_HOSTS": str(number),
+        "PAIR_WAIT": "20",
+        "TESTENV_CLOCK": clock,
+        "PAIR_SERVER": (about.get("server's arguments", "") + " " + more).strip(),
+        "TESTENV_PASS": os.environ.get("TESTENV_PASS", "") + " PAIR_WAIT PAIR_SERVER",
+    }
+    with subprocess.Popen(
+        [*where, *command], cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
         try:
             output = process.communicate()[0].decode(errors="replace")
-        except KeyboardInterrupt:  # testenv.sh has been told, too: it stops the VM and removes its files
+        except (
+            KeyboardInterrupt
+        ):  # testenv.sh has been told, too: it stops the VM and removes its files
             with suppress(subprocess.TimeoutExpired):
                 process.wait(20)
             raise
@@ -209,8 +272,12 @@ def is_seen(typed, right, output):
     """The right answer, four characters of it at least, or a piece of the output that holds it."""
     typed, right, output = (" ".join(text.lower().split()) for text in (typed, right, output))
     typed = typed.removeprefix("the ")
-    return typed == right or (len(typed) >= 4 and right.startswith(typed)) or re.findall(r"\d+", typed) == [right] or (
-        typed in output and re.search(rf"\b{re.escape(right)}\b", typed) is not None)
+    return (
+        typed == right
+        or (len(typed) >= 4 and right.startswith(typed))
+        or re.findall(r"\d+", typed) == [right]
+        or (typed in output and re.search(rf"\b{re.escape(right)}\b", typed) is not None)
+    )
 
 
 def look(ran):
@@ -271,7 +338,13 @@ def show(step, about):
     """The step: the change, the question, how it is run."""
     print(say("step", number=step.number, name=step.name, sample=about["sample"]) + "\n")
     change = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n", 1)[1]
-    print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", re.sub(r"(?m)^@@ -(\d+).*$", lambda at: say("line", number=at[1]), change)))
+    print(
+        re.sub(
+            r"(?m)^(---|\+\+\+) .*\n",
+            "",
+            re.sub(r"(?m)^@@ -(\d+).*$", lambda at: say("line", number=at[1]), change),
+        )
+    )
     print(wrapped(step.question[0].upper() + step.question[1:]))
     for role in ("client", "server"):
         if arguments := about.get(role + "'s arguments"):
@@ -283,11 +356,21 @@ def show_run(step, ran):
     """What both sides printed, and the packets, if they crossed a wire."""
     print("\n" + ran.output.rstrip())
     if ran.pcap and os.path.getsize(ran.pcap):
-        packets = subprocess.run([os.path.join(ROOT, "witness", "ladder.py"), ran.pcap], capture_output=True,
-                                 check=False).stdout.decode(errors="replace").splitlines()
+        packets = (
+            subprocess.run(
+                [os.path.join(ROOT, "witness", "ladder.py"), ran.pcap],
+                capture_output=True,
+                check=False,
+            )
+            .stdout.decode(errors="replace")
+            .splitlines()
+        )
         print("\n" + "\n".join([say("packets")] + packets[:PACKETS]))
         more = len(packets) - PACKETS
-        print((say("more packets", number=more) if more > 0 else "") + f"wireshark results/wire/{step.name}.pcap")
+        print(
+            (say("more packets", number=more) if more > 0 else "")
+            + f"wireshark results/wire/{step.name}.pcap"
+        )
 
 
 def do(number):
@@ -316,7 +399,11 @@ def do(number):
     answers.record(path, step, prediction, looked, reason or "")
     print("\n" + wrapped(say("the reason", outcome=step.outcome)) + "\n")
     print(say("replaced" if there else "written", file=os.path.basename(path), step=number))
-    lacks = [say(f"field {field}").rstrip(":：") for field, text in (("seen", looked), ("reason", reason)) if not text]
+    lacks = [
+        say(f"field {field}").rstrip(":：")
+        for field, text in (("seen", looked), ("reason", reason))
+        if not text
+    ]
     if lacks:
         print(say("lacks", fields=", ".join(lacks)))
 

@@ -26,7 +26,9 @@ import pieces  # noqa: E402 pylint: disable=wrong-import-position
 def build(root, lab, scratch):
     """The sample's program, for make check."""
     directory = os.path.dirname(glob.glob(f"{root}/{lab}_*/*.c")[0])
-    subprocess.run(["make", "-s", "-C", directory, f"OUT={scratch}", "CFLAGS=-O2", "LDFLAGS=-s"], check=True)
+    subprocess.run(
+        ["make", "-s", "-C", directory, f"OUT={scratch}", "CFLAGS=-O2", "LDFLAGS=-s"], check=True
+    )
     program = os.path.basename(glob.glob(f"{directory}/*.c")[0])[:-2]
     place = f"{root}/learn/reference/{os.uname().machine}"
     os.makedirs(place, exist_ok=True)
@@ -56,15 +58,16 @@ def release(labs):
         keep_places(f"{root}/learn/places.txt", labs)
         for lab in labs:
             build(root, lab, os.path.join(tree, "built"))
-            path, = glob.glob(f"{root}/{lab}_*/*.c")
+            (path,) = glob.glob(f"{root}/{lab}_*/*.c")
             text = starter.starter(starter.read(path), listed[lab])
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             for patch in glob.glob(f"{root}/tests/breakit/*.patch"):
                 if starter.read(patch).startswith(f"sample: {lab}_"):
                     os.remove(patch)
-        subprocess.run(["tar", "-C", tree, "-czf", "results/hello-verbs.tar.gz", "hello-verbs"],
-                       check=True)
+        subprocess.run(
+            ["tar", "-C", tree, "-czf", "results/hello-verbs.tar.gz", "hello-verbs"], check=True
+        )
     print(f"results/hello-verbs.tar.gz holds the suite with starters for {', '.join(labs)}")
 
 

@@ -30,7 +30,8 @@ def read(path):
 
 def places():
     """{lab: its places, in the order in which the program reaches them}, from places.txt. A place has
-    its number, and is a region of lines or a function. A release of the suite has those of whole samples alone."""
+    its number, and is a region of lines or a function. A release of the suite has those of whole samples alone.
+    """
     found, lab, place = {}, None, None
     path = os.path.join(HERE, "places.txt")
     for line in read(path).splitlines() if os.path.exists(path) else ():
@@ -59,11 +60,15 @@ def line_with(lines, text, name):
 def region(lines, place):
     """Number of the first line of a place, and of the line behind it."""
     if "from" not in place:
-        head = re.compile(r"(?m)^static [^;{]*?\b%s\([^)]*\) \{\n(?=((?:.*\n)*?)\}\n)" % place["name"])
+        head = re.compile(
+            r"(?m)^static [^;{]*?\b%s\([^)]*\) \{\n(?=((?:.*\n)*?)\}\n)" % place["name"]
+        )
         functions = list(head.finditer("\n".join(lines) + "\n"))
         if len(functions) != 1:
             sys.exit(f"starter: {len(functions)} functions, not one, are named {place['name']}")
-        first = functions[0][0].count("\n") + functions[0].string[:functions[0].start()].count("\n")
+        first = functions[0][0].count("\n") + functions[0].string[: functions[0].start()].count(
+            "\n"
+        )
         return first, first + functions[0][1].count("\n")
     first = line_with(lines, place["from"], place["name"])
     if "to" in place:
@@ -80,8 +85,8 @@ def region(lines, place):
 def names_in(lines, place, first, end):
     """What only a function's body may use: without it, that is a warning."""
     source, body = "\n".join(lines), "\n".join(lines[first:end])
-    head = source[:source.index(body)]
-    parameters = head[head.rindex(place["name"] + "("):].split("(", 1)[1].rsplit(")", 1)[0]
+    head = source[: source.index(body)]
+    parameters = head[head.rindex(place["name"] + "(") :].split("(", 1)[1].rsplit(")", 1)[0]
     used = [re.search(r"\w+$", parameter)[0] for parameter in parameters.split(",")]
     others = re.findall(r"(?m)^static [^;{=]*?(\w+)\(", source)
     return used + [other for other in others if re.search(r"\b%s\(" % other, body)]
@@ -104,17 +109,29 @@ def stub(lines, place, first, end):
     pad, number, what = " " * indent, place["number"], place["what"]
     declared = list(place["stub"])
     if "from" not in place:
-        declared += [", ".join(f"(void){name}" for name in names_in(lines, place, first, end)) + ";"]
+        declared += [
+            ", ".join(f"(void){name}" for name in names_in(lines, place, first, end)) + ";"
+        ]
     right = f" Right: {place['right']}." if "right" in place else ""
     see = f" See {place['see']}." if "see" in place else ""
-    text = textwrap.wrap(f"/* TODO {number}: {what}.{right}{see} */", WIDTH - indent - 3,
-                         break_long_words=False, break_on_hyphens=False)
+    text = textwrap.wrap(
+        f"/* TODO {number}: {what}.{right}{see} */",
+        WIDTH - indent - 3,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     message = " \n".join(textwrap.wrap(what.replace('"', '\\"'), WIDTH - indent - 12)).split("\n")
     message = "\n".join(f'{pad}       "{part}"' for part in message)
-    return [*(textwrap.fill(line, WIDTH, initial_indent=pad, subsequent_indent=pad) for line in declared),
-            pad + text[0], *(f"{pad} * {line}" for line in text[1:]),
-            f'{pad}die(0, "{place["name"]} {UNWRITTEN}{number}): "\n{message});',
-            *comments(lines[first:end], indent)]
+    return [
+        *(
+            textwrap.fill(line, WIDTH, initial_indent=pad, subsequent_indent=pad)
+            for line in declared
+        ),
+        pad + text[0],
+        *(f"{pad} * {line}" for line in text[1:]),
+        f'{pad}die(0, "{place["name"]} {UNWRITTEN}{number}): "\n{message});',
+        *comments(lines[first:end], indent),
+    ]
 
 
 def starter(source, listed, written=0):
@@ -156,8 +173,10 @@ def write(lab, text, directory):
     path = sample_of(lab)
     os.mkdir(f"{ROOT}/{directory}")
     try:
-        for name, content in ((os.path.basename(path), text),
-                              ("Makefile", read(os.path.dirname(path) + "/Makefile"))):
+        for name, content in (
+            (os.path.basename(path), text),
+            ("Makefile", read(os.path.dirname(path) + "/Makefile")),
+        ):
             with open(f"{ROOT}/{directory}/{name}", "w", encoding="utf-8") as file:
                 file.write(content)
     except OSError:  # half a starter would stand in the way of the next one
@@ -172,8 +191,10 @@ def starter_of(lab, written=0):
     if lab in listed:
         return starter(text, listed[lab], written)
     if written or not unwritten(text):
-        sys.exit(f"starter: the starter of lab {lab} was its sample itself, and you have written in there; "
-                 "another one is in the archive that you were given")
+        sys.exit(
+            f"starter: the starter of lab {lab} was its sample itself, and you have written in there; "
+            "another one is in the archive that you were given"
+        )
     return text
 
 

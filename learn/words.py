@@ -9,7 +9,7 @@ import unicodedata
 
 ENGLISH = {
     "answers head": "Your answers, for make handin. Write behind the colons, as many lines as you like. Keep the lines\n"
-        "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
+    "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
     "starter made": "{path} is yours to complete:",
     "no room": "{path} cannot be written ({reason}). Work in a copy of the project that is yours, or make room.",
     "field prediction": "prediction:",
@@ -23,11 +23,11 @@ ENGLISH = {
     "which step": "make break STEP=07: which step of the handout's Break it?",
     "no step": "There are the steps 1 to {last}.",
     "not here": "Step {step} is not in this release: its patch would show a solution. Make the change by hand,\n"
-        "in your own program, and write into answers.txt what you saw.",
+    "in your own program, and write into answers.txt what you saw.",
     "starter": "{sample} is a starter here, without the code that step {step} changes. Make the change by hand,\n"
-        "in your own program, and write into answers.txt what you saw.",
+    "in your own program, and write into answers.txt what you saw.",
     "break changed": "The change does not fit {file}: has that file been changed already? Undo it first\n"
-        "(git checkout {file}).",
+    "(git checkout {file}).",
     "no git": "git is missing: it applies the change.",
     "break not built": "The changed program could not be built.",
     "not run": "The pair did not run (make doctor says what this machine lacks). Nothing was written.",
@@ -45,9 +45,10 @@ ENGLISH = {
     "not true": "Your prediction did not come true. What happened: {outcome}",
     "own words": "Compare your own words with what happened: {outcome}",
     "other device": "This device or kernel does something else than the handout names: see its table\n"
-        '"The same mistake on other devices".',
+    '"The same mistake on other devices".',
     "the reason": "What the handout says: {outcome}",
-    "role client": "client", "role server": "server",
+    "role client": "client",
+    "role server": "server",
     "look status": "Look at what the {role} printed. What is the status (its number) of the completion? ",
     "look errno": "Look at what the {role} printed. What is the number in brackets behind the error? ",
     "look byte": "Look at what the {role} printed. Which byte (its number) is the first that is wrong? ",
@@ -108,7 +109,8 @@ CHINESE = {
     "own words": "请把你自己的话与实际发生的对比：{outcome}",
     "other device": "这台设备或内核的表现与讲义所写的不同：见讲义中“同一个错误在其他设备上”一节的表格。",
     "the reason": "讲义的说明：{outcome}",
-    "role client": "客户端", "role server": "服务端",
+    "role client": "客户端",
+    "role server": "服务端",
     "look status": "请看{role}的输出。CQE 的状态编号是多少？",
     "look errno": "请看{role}的输出。错误信息后面括号里的数是多少？",
     "look byte": "请看{role}的输出。第一个出错的字节的编号是多少？",
@@ -147,12 +149,16 @@ def wrapped(text, lead=""):
     """A paragraph in lines, each with lead in front. Chinese has no blanks to break it at: a terminal does it."""
     if language() == "zh":
         return lead + text
-    return textwrap.fill(text, 100, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False)
+    return textwrap.fill(
+        text, 100, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False
+    )
 
 
 def padded(text, width):
     """A Chinese character takes two columns of a terminal."""
-    return text + " " * (width - len(text) - sum(unicodedata.east_asian_width(each) in "WF" for each in text))
+    return text + " " * (
+        width - len(text) - sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    )
 
 
 def writing(main, *arguments):

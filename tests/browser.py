@@ -8,27 +8,56 @@ import shutil
 import subprocess
 import tempfile
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "PageUp": 33, "PageDown": 34, "Tab": 9}
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+KEYS = {
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "Home": 36,
+    "End": 35,
+    "PageUp": 33,
+    "PageDown": 34,
+    "Tab": 9,
+}
 
 
 class Browser:
     """One page. asked: the addresses that it asked for; said: what went wrong in it, or to its console."""
+
     def __init__(self, width=1280, height=900):
         self.asked, self.said, self.number, self.unread = [], [], 0, b""
         self.home = tempfile.mkdtemp()
         there, self.out = os.pipe()
         self.back, here = os.pipe()
         self.process = subprocess.Popen(
-            ["bash", "-c", f'exec "$0" "$@" 3<&{there} 4>&{here}', CHROMIUM, "--headless", "--no-sandbox",
-             "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={self.home}", "--no-first-run",
-             "--hide-scrollbars", f"--window-size={width},{height}", "about:blank"],
-            pass_fds=(there, here), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                "bash",
+                "-c",
+                f'exec "$0" "$@" 3<&{there} 4>&{here}',
+                CHROMIUM,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-pipe",
+                f"--user-data-dir={self.home}",
+                "--no-first-run",
+                "--hide-scrollbars",
+                f"--window-size={width},{height}",
+                "about:blank",
+            ],
+            pass_fds=(there, here),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(there)
         os.close(here)
         self.session = None
         page = next(t for t in self.tell("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self.session = self.tell("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self.session = self.tell("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.tell(domain + ".enable")
 
@@ -81,7 +110,13 @@ class Browser:
         """Presses a key, as a hand would."""
         for _ in range(times):
             for kind in ("rawKeyDown", "keyUp"):
-                self.tell("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=KEYS[name])
+                self.tell(
+                    "Input.dispatchKeyEvent",
+                    type=kind,
+                    key=name,
+                    code=name,
+                    windowsVirtualKeyCode=KEYS[name],
+                )
 
     def picture(self, path):
         with open(path, "wb") as file:

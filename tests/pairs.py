@@ -7,7 +7,9 @@ import os
 from samples import ROOT, SampleTest, end, start, wait_for_listener
 
 MASK = 2**64 - 1
-ports = itertools.count(20000 + os.getpid() % 40000)  # a TCP port for each pair: no test waits for another's
+ports = itertools.count(
+    20000 + os.getpid() % 40000
+)  # a TCP port for each pair: no test waits for another's
 # In the VM this is root on a machine of its own, and may take the device away.
 IN_VM = os.path.exists("/sys/class/net/dummy0") and os.geteuid() == 0
 
@@ -68,11 +70,22 @@ class PairTest(SampleTest):
     def moved(self, sample, method, layout, *more):
         block_size, block_num, stride = layout
         server, client = self.passes(
-            sample, "--method", method, "--block-size", str(block_size), "--block-num",
-            str(block_num), "--stride", str(stride), *more)
+            sample,
+            "--method",
+            method,
+            "--block-size",
+            str(block_size),
+            "--block-num",
+            str(block_num),
+            "--stride",
+            str(stride),
+            *more,
+        )
         size = block_size * block_num
-        line = (f"LAYOUT block_size={block_size} block_num={block_num} stride={stride} "
-                f"bytes={size} seed=")
+        line = (
+            f"LAYOUT block_size={block_size} block_num={block_num} stride={stride} "
+            f"bytes={size} seed="
+        )
         self.assertIn(line, server.out)
         self.assertIn(line, client.out)
         self.assertEqual(client.result["bytes"], str(size))

@@ -7,13 +7,23 @@ import subprocess
 from samples import ROOT
 
 CACHE = os.environ.get("TESTENV_CACHE") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs")
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hello-verbs"
+)
 
 
 def copy_project(to):
     """What git tracks or would track: what a student gets from a clone."""
-    subprocess.run(["bash", "-c", "set -o pipefail; git ls-files -z --cached --others "
-                    '--exclude-standard | xargs -0 cp --parents -t "$0"', to], cwd=ROOT, check=True)
+    subprocess.run(
+        [
+            "bash",
+            "-c",
+            "set -o pipefail; git ls-files -z --cached --others "
+            '--exclude-standard | xargs -0 cp --parents -t "$0"',
+            to,
+        ],
+        cwd=ROOT,
+        check=True,
+    )
 
 
 def apt_config(work, sources, processor):
@@ -23,8 +33,10 @@ def apt_config(work, sources, processor):
         os.makedirs(os.path.join(work, name))
     path = os.path.join(work, "apt.conf")
     with open(path, "w", encoding="ascii") as file:
-        file.write(f'Dir::State "{work}/state"; Dir::Cache "{work}/cache";\n'
-                   f'Dir::State::status "/dev/null"; Dir::Etc::sourcelist "{sources}";\n'
-                   'Dir::Etc::sourceparts "-"; Acquire::Languages "none";\n'
-                   f'APT::Architecture "{processor}"; APT::Architectures "{processor}";\n')
+        file.write(
+            f'Dir::State "{work}/state"; Dir::Cache "{work}/cache";\n'
+            f'Dir::State::status "/dev/null"; Dir::Etc::sourcelist "{sources}";\n'
+            'Dir::Etc::sourceparts "-"; Acquire::Languages "none";\n'
+            f'APT::Architecture "{processor}"; APT::Architectures "{processor}";\n'
+        )
     return {"APT_CONFIG": path}

@@ -5,16 +5,37 @@ import ipaddress
 import re
 
 MASK = 2**64 - 1
-GOOD_LINE = ("hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 "
-             "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
-             "work=size=4096,iters=1,seed=1,timeout=3\n").encode()
+GOOD_LINE = (
+    "hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 "
+    "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+    "work=size=4096,iters=1,seed=1,timeout=3\n"
+).encode()
 SERVER_LINE = GOOD_LINE.replace(b"rkey=0x0 len=0", b"rkey=0x1 len=4096").replace(
-    b"rd_atomic=0", b"rd_atomic=1")
-HEX = {"lid": 2**16 - 1, "qpn": 2**24 - 1, "psn": 2**24 - 1, "addr": MASK, "rkey": 2**32 - 1}
+    b"rd_atomic=0", b"rd_atomic=1"
+)
+HEX = {
+    "lid": 2**16 - 1,
+    "qpn": 2**24 - 1,
+    "psn": 2**24 - 1,
+    "addr": MASK,
+    "rkey": 2**32 - 1,
+}
 DEC = {"mtu": (256, 4096), "len": (0, 10**19 - 1), "max_sge": (1, 65535), "rd_atomic": (0, 255)}
 WORK = {"size": (1, 2**26), "iters": (1, 10**6), "seed": (0, MASK), "timeout": (1, 3600)}
-FIELDS = ("sample", "lid", "qpn", "psn", "gid", "mtu", "addr", "rkey", "len", "max_sge",
-          "rd_atomic", "work")
+FIELDS = (
+    "sample",
+    "lid",
+    "qpn",
+    "psn",
+    "gid",
+    "mtu",
+    "addr",
+    "rkey",
+    "len",
+    "max_sge",
+    "rd_atomic",
+    "work",
+)
 
 
 def is_gid(text):
@@ -33,24 +54,31 @@ def is_number(text, low, high):
 def is_work(text):
     fields = [field.partition("=") for field in text.split(",")]
     return [name for name, _, _ in fields] == list(WORK) and all(
-        is_number(value, *WORK[name]) and str(int(value)) == value for name, _, value in fields)
+        is_number(value, *WORK[name]) and str(int(value)) == value for name, _, value in fields
+    )
 
 
 def is_good(line):
     """May a client of 03_read send this?"""
     if len(line) > 1024 or not re.fullmatch(rb"hello-verbs/2 [ -~]+\n", line):
         return False
-    head, equals, work = line.decode()[len("hello-verbs/2 "):-1].partition(" work=")
+    head, equals, work = line.decode()[len("hello-verbs/2 ") : -1].partition(" work=")
     fields = [word.partition("=") for word in head.split(" ")] + [("work", equals, work)]
     if [name for name, _, _ in fields] != list(FIELDS):
         return False
     value = {name: text for name, _, text in fields}
-    return (value["sample"] == "03_read" and is_gid(value["gid"]) and is_work(work)
-            # as many digits as the greatest value has, at most
-            and all(re.fullmatch(f"0x[0-9a-fA-F]{{1,{len(f'{high:x}')}}}", value[name])
-                    for name, high in HEX.items())
-            and all(is_number(value[name], *limits) for name, limits in DEC.items())
-            and int(value["mtu"]) in (256, 512, 1024, 2048, 4096))
+    return (
+        value["sample"] == "03_read"
+        and is_gid(value["gid"])
+        and is_work(work)
+        # as many digits as the greatest value has, at most
+        and all(
+            re.fullmatch(f"0x[0-9a-fA-F]{{1,{len(f'{high:x}')}}}", value[name])
+            for name, high in HEX.items()
+        )
+        and all(is_number(value[name], *limits) for name, limits in DEC.items())
+        and int(value["mtu"]) in (256, 512, 1024, 2048, 4096)
+    )
 
 
 def mutated(line, dice):
@@ -59,20 +87,46 @@ def mutated(line, dice):
         at, to = sorted(dice.randint(0, len(line)) for _ in range(2))
         words = line.split(b" ")
         one, two = dice.randrange(len(words)), dice.randrange(len(words))
-        line = dice.choice((
-            lambda: line[:at] + dice.randbytes(dice.randint(1, 8)) + line[at:],
-            lambda: line[:at] + bytes([dice.randrange(256)]) + line[at + 1:],
-            lambda: line[:at] + line[to:],
-            lambda: line[:at],
-            lambda: line[:at] + b"\n",
-            lambda: line[:to] + line[at:],
-            lambda: line[:at] + dice.choice((b" ", b"=", b"\0", b"\n", b"0x", b"-", b",", b"+")) + line[at:],
-            lambda: (line[:at] + bytes([dice.randrange(256)]) * dice.choice((9, 900, 9000))
-                     + line[at:]),
-            lambda: b" ".join(words[:one] + words[one + 1:]),
-            lambda: b" ".join(words[:one] + [words[two]] + words[one:]),
-            lambda: b" ".join(words[:one] + [words[one].split(b"=")[0] + b"=" + dice.choice((
-                b"", b"0", b"-1", b"4294967296", b"18446744073709551615",
-                b"18446744073709551616", b"0x", b"1e9", b"%s%n", b"9" * 400))] + words[one + 1:]),
-        ))()
+        line = dice.choice(
+            (
+                lambda: line[:at] + dice.randbytes(dice.randint(1, 8)) + line[at:],
+                lambda: line[:at] + bytes([dice.randrange(256)]) + line[at + 1 :],
+                lambda: line[:at] + line[to:],
+                lambda: line[:at],
+                lambda: line[:at] + b"\n",
+                lambda: line[:to] + line[at:],
+                lambda: line[:at]
+                + dice.choice((b" ", b"=", b"\0", b"\n", b"0x", b"-", b",", b"+"))
+                + line[at:],
+                lambda: (
+                    line[:at]
+                    + bytes([dice.randrange(256)]) * dice.choice((9, 900, 9000))
+                    + line[at:]
+                ),
+                lambda: b" ".join(words[:one] + words[one + 1 :]),
+                lambda: b" ".join(words[:one] + [words[two]] + words[one:]),
+                lambda: b" ".join(
+                    words[:one]
+                    + [
+                        words[one].split(b"=")[0]
+                        + b"="
+                        + dice.choice(
+                            (
+                                b"",
+                                b"0",
+                                b"-1",
+                                b"4294967296",
+                                b"18446744073709551615",
+                                b"18446744073709551616",
+                                b"0x",
+                                b"1e9",
+                                b"%s%n",
+                                b"9" * 400,
+                            )
+                        )
+                    ]
+                    + words[one + 1 :]
+                ),
+            )
+        )()
     return line

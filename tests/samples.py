@@ -38,7 +38,9 @@ def some(things, share=2):
     """Of many that are alike, one in so many, drawn anew: the others come in other runs. HV_SOME=all takes all of
     them, HV_SOME=SEED those of another run."""
     random, names = Random(SOME + str(len(things))), sorted(things, key=str)
-    chosen = names if SOME == "all" else sorted(random.sample(names, -(-len(names) // share)), key=str)
+    chosen = (
+        names if SOME == "all" else sorted(random.sample(names, -(-len(names) // share)), key=str)
+    )
     return {name: things[name] for name in chosen} if isinstance(things, dict) else chosen
 
 
@@ -54,7 +56,9 @@ def unwritten(sample):
 
 # 11 has no TCP rendezvous: test_11.py.
 SAMPLES = [sample for sample in sorted(set(PROGRAM) - {"11_rdma_cm"}) if not unwritten(sample)]
-WITH_BLOCKS = [sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")]  # non-contiguous data
+WITH_BLOCKS = [
+    sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")
+]  # non-contiguous data
 # Where the programs are: a directory made by tests/run.sh with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine
@@ -87,8 +91,13 @@ class Ended:
 
 def start(sample, *args, there=(), **more):
     """there: a command before the program, testenv/there.sh say."""
-    return subprocess.Popen([*there, path(sample), *args], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+    return subprocess.Popen(
+        [*there, path(sample), *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,
+    )
 
 
 def end(process):
@@ -131,8 +140,9 @@ class SampleTest(unittest.TestCase):
     def check_result(self, side, sample, role, status):
         """RESULT is the last line of stdout, there once, and says this."""
         self.assertEqual(len(side.results), 1, side)
-        self.assertEqual((side.result.get("sample"), side.result.get("status")),
-                         (sample, status), side)
+        self.assertEqual(
+            (side.result.get("sample"), side.result.get("status")), (sample, status), side
+        )
         self.assertRegex(side.result.get("role"), f"^{role}$", side)
         self.assertRegex(side.result["digest"], "^[0-9a-f]{16}$", side)
 
@@ -181,8 +191,7 @@ class Lines(unittest.TestResult):
     def addFailure(self, test, err):
         super().addFailure(test, err)
         print(f"not ok - {test.id()}", flush=True)
-        print("".join("# " + line + "\n" for line in self.failures[-1][1].splitlines()),
-              flush=True)
+        print("".join("# " + line + "\n" for line in self.failures[-1][1].splitlines()), flush=True)
 
     def addError(self, test, err):
         self.addFailure(test, err)
@@ -191,9 +200,13 @@ class Lines(unittest.TestResult):
         super().addSubTest(test, subtest, err)
         if err is not None:
             print(f"not ok - {subtest.id()}", flush=True)
-            print("".join("# " + line + "\n"
-                          for line in self._exc_info_to_string(err, subtest).splitlines()),
-                  flush=True)
+            print(
+                "".join(
+                    "# " + line + "\n"
+                    for line in self._exc_info_to_string(err, subtest).splitlines()
+                ),
+                flush=True,
+            )
 
 
 def main():
@@ -204,7 +217,9 @@ def main():
     loader, names = unittest.defaultTestLoader, sys.argv[1:]
     result = Lines()
     be_done_in_time()
-    (loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)).run(result)
+    (loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)).run(
+        result
+    )
     sys.exit(0 if result.wasSuccessful() and result.testsRun else 1)
 
 

@@ -16,12 +16,30 @@ FUNCTION, MAIN, WRITTEN_OUT = 60, 150, 170  # lines; 01's main writes everything
 # Not yet written again.
 SURPRISING = set()
 # What surprises() must find, each once; and what it must not.
-WRONG = ("a = 1, b = 2;", "if (x) a++, b = f(1, 2);", "if (x) f(), g();", "int a = f(), b = g(1);", "(c ? f : g)(1);", "a[i++] = 3;",
-         "f(a, n--);", "for (i = 0, n = 1; i < n; i++) f();", "struct s *p = f(), *q = f();")
-RIGHT = ("int a = 1, b = f();", "for (int i = 0, n = 2; i < n; i++) f(i, a[i]);", "f(a = 1, 2);", "x = c ? f(1) : g(2);",
-         "struct s a = {.b = 1, .c = f(2)};", "if ((n = f()) == 0) return;", "enum { A = 1, B, C = 3 };",
-         "*p = (struct s){.a = f(), .b = g()};", "static const struct { int a; } t[] = {{f(1)}, {2}};",
-         "while (i < n && a[i] == b[i]) i++;", "if ((a ? b : c) && (d)) f();")
+WRONG = (
+    "a = 1, b = 2;",
+    "if (x) a++, b = f(1, 2);",
+    "if (x) f(), g();",
+    "int a = f(), b = g(1);",
+    "(c ? f : g)(1);",
+    "a[i++] = 3;",
+    "f(a, n--);",
+    "for (i = 0, n = 1; i < n; i++) f();",
+    "struct s *p = f(), *q = f();",
+)
+RIGHT = (
+    "int a = 1, b = f();",
+    "for (int i = 0, n = 2; i < n; i++) f(i, a[i]);",
+    "f(a = 1, 2);",
+    "x = c ? f(1) : g(2);",
+    "struct s a = {.b = 1, .c = f(2)};",
+    "if ((n = f()) == 0) return;",
+    "enum { A = 1, B, C = 3 };",
+    "*p = (struct s){.a = f(), .b = g()};",
+    "static const struct { int a; } t[] = {{f(1)}, {2}};",
+    "while (i < n && a[i] == b[i]) i++;",
+    "if ((a ? b : c) && (d)) f();",
+)
 wrong = []
 
 
@@ -59,7 +77,9 @@ def check_expressions():
     for text in RIGHT:
         if surprises(f"void h(void) {{\n{text}\n}}\n"):
             wrong.append(f"the reader of expressions takes for wrong: {text}")
-    for path in sorted(glob.glob("[0-9][0-9]_*/*.c") + glob.glob("common/*.c") + glob.glob("blocks/*.c")):
+    for path in sorted(
+        glob.glob("[0-9][0-9]_*/*.c") + glob.glob("common/*.c") + glob.glob("blocks/*.c")
+    ):
         with open(path, encoding="utf-8") as file:
             found = [f"{path}:{line}: {why}" for line, why in surprises(file.read())]
         if path not in SURPRISING:
@@ -76,13 +96,18 @@ def included(path):
 def check_arrows():
     """A sample may include blocks (05 to 07) and common, blocks may include common, and no two
     modules (a .c and its .h) each other, by whatever way round."""
-    home = {os.path.basename(path): os.path.dirname(path)
-            for path in glob.glob("common/*.h") + glob.glob("blocks/*.h")}
+    home = {
+        os.path.basename(path): os.path.dirname(path)
+        for path in glob.glob("common/*.h") + glob.glob("blocks/*.h")
+    }
     uses = {}
-    for path in glob.glob("common/*.[ch]") + glob.glob("blocks/*.[ch]") + glob.glob("[0-9][0-9]_*/*.c"):
+    for path in (
+        glob.glob("common/*.[ch]") + glob.glob("blocks/*.[ch]") + glob.glob("[0-9][0-9]_*/*.c")
+    ):
         part = os.path.dirname(path)
         allowed = {"common": {"common"}, "blocks": {"blocks", "common"}}.get(
-            part, {"blocks", "common"} if part[:2] in LAYOUTS else {"common"})
+            part, {"blocks", "common"} if part[:2] in LAYOUTS else {"common"}
+        )
         for header in included(path):
             if home.get(header) not in allowed:
                 wrong.append(f"{path} includes {header}")
@@ -90,7 +115,7 @@ def check_arrows():
 
     def visit(module, way):
         if module in way:
-            wrong.append("a circle: " + " -> ".join([*way[way.index(module):], module]))
+            wrong.append("a circle: " + " -> ".join([*way[way.index(module) :], module]))
             return
         for other in uses.get(module, set()) - {module}:
             visit(other, [*way, module])
@@ -119,8 +144,12 @@ def check_licences(tracked):
 
 
 def main():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                            capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
     tracked = [path for path in listed if os.path.isfile(path)]
     check_functions()
     check_expressions()

@@ -28,8 +28,9 @@ def messages(size, seed, iters):
 
 def several(wanted, port, host="127.0.0.1"):
     """Clients for one server: their arguments; returns them ended."""
-    clients = [start(SAMPLE, "-p", port, "--clients", str(len(wanted)), *args, host)
-               for args in wanted]
+    clients = [
+        start(SAMPLE, "-p", port, "--clients", str(len(wanted)), *args, host) for args in wanted
+    ]
     return [end(client) for client in clients]
 
 
@@ -42,18 +43,34 @@ class Pairs(PairTest):
     def test_sizes_iters_and_seeds(self):
         for size, iters, seed in ((1, 1, 0), (7, 3, 5), (1023, 2, 2**64 - 1), (1024, 70, 1)):
             with self.subTest(size=size):
-                self.passes(SAMPLE, "-s", str(size), "-n", str(iters), "--seed", str(seed),
-                            data=messages(size, seed, iters))
+                self.passes(
+                    SAMPLE,
+                    "-s",
+                    str(size),
+                    "-n",
+                    str(iters),
+                    "--seed",
+                    str(seed),
+                    data=messages(size, seed, iters),
+                )
 
     def test_a_message_is_one_packet(self):
         """Too long for this side's port: the server never hears of it."""
         port = str(next(ports))
         server = start(SAMPLE, "-p", port)
         wait_for_listener(port, server)
-        self.check_failed(run(SAMPLE, "-p", port, "-s", "1025", "127.0.0.1"), SAMPLE, "client",
-                          "path MTU 1024 is below 1025 bytes")
-        self.check_failed(run(SAMPLE, "-p", port, "-m", "512", "-s", "513", "127.0.0.1"), SAMPLE,
-                          "client", "path MTU 512 is below 513 bytes")
+        self.check_failed(
+            run(SAMPLE, "-p", port, "-s", "1025", "127.0.0.1"),
+            SAMPLE,
+            "client",
+            "path MTU 1024 is below 1025 bytes",
+        )
+        self.check_failed(
+            run(SAMPLE, "-p", port, "-m", "512", "-s", "513", "127.0.0.1"),
+            SAMPLE,
+            "client",
+            "path MTU 512 is below 513 bytes",
+        )
         client = run(SAMPLE, "-p", port, "-s", "1024", "127.0.0.1")
         self.both_pass(SAMPLE, end(server), client)
 
@@ -62,8 +79,10 @@ class Pairs(PairTest):
         port = str(next(ports))
         server = start(SAMPLE, "-p", port, "-m", "512")
         wait_for_listener(port, server)
-        for args, said in ((("-s", "513", "--clients", "3"), "path MTU 512 is below 513 bytes"),
-                           (("-g", "0"), "ibv_create_ah with your GID: Invalid argument")):
+        for args, said in (
+            (("-s", "513", "--clients", "3"), "path MTU 512 is below 513 bytes"),
+            (("-g", "0"), "ibv_create_ah with your GID: Invalid argument"),
+        ):
             client = run(SAMPLE, "-p", port, *args, "127.0.0.1")
             self.check_failed(client, SAMPLE, "client", f"the server refused: {said}")
         client = run(SAMPLE, "-p", port, "-s", "512", "127.0.0.1")
@@ -73,14 +92,21 @@ class Pairs(PairTest):
         self.both_pass(SAMPLE, server, client)
 
     def test_several_clients_at_one_queue_pair(self):
-        for works in (((100, 50, 5), (1000, 20, 9)),
-                      tuple((200 + k, 10 + k, 1000 * k) for k in range(16))):
+        for works in (
+            ((100, 50, 5), (1000, 20, 9)),
+            tuple((200 + k, 10 + k, 1000 * k) for k in range(16)),
+        ):
             with self.subTest(clients=len(works)):
                 port = str(next(ports))
                 server = start(SAMPLE, "-p", port)
                 wait_for_listener(port, server)
-                clients = several([("-s", str(size), "-n", str(iters), "-S", str(seed))
-                                   for size, iters, seed in works], port)
+                clients = several(
+                    [
+                        ("-s", str(size), "-n", str(iters), "-S", str(seed))
+                        for size, iters, seed in works
+                    ],
+                    port,
+                )
                 server, digest = end(server), 0
                 self.assertEqual((server.status, server.err), (0, ""), server)
                 self.check_result(server, SAMPLE, "server", "PASS")
@@ -90,8 +116,9 @@ class Pairs(PairTest):
                     self.assertEqual(client.result["digest"], f"{own:016x}")
                     digest ^= own
                 self.assertEqual(server.result["digest"], f"{digest:016x}")
-                self.assertEqual(datagrams(server)["came"],
-                                 sum(datagrams(client)["sent"] for client in clients))
+                self.assertEqual(
+                    datagrams(server)["came"], sum(datagrams(client)["sent"] for client in clients)
+                )
 
     def test_one_too_many_and_others_that_do_not_fit(self):
         port = str(next(ports))
@@ -106,10 +133,15 @@ class Pairs(PairTest):
         self.check_failed(other, SAMPLE, "client", "the server refused: work= ")
         second = run(SAMPLE, "-p", port, "--clients", "2", "127.0.0.1")
         first, server = end(first), end(server)
-        self.assertEqual((first.status, second.status, server.status), (0, 0, 0),
-                         f"{first}{second}{server}")
-        self.check_failed(run(SAMPLE, "-p", port, "--clients", "2", "127.0.0.1"), SAMPLE, "client",
-                          "cannot connect")
+        self.assertEqual(
+            (first.status, second.status, server.status), (0, 0, 0), f"{first}{second}{server}"
+        )
+        self.check_failed(
+            run(SAMPLE, "-p", port, "--clients", "2", "127.0.0.1"),
+            SAMPLE,
+            "client",
+            "cannot connect",
+        )
 
 
 class Python:
@@ -122,12 +154,15 @@ class Python:
         from pyverbs.mr import MR
         from pyverbs.pd import PD
         from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+
         self.e = e
         name = get_device_list()[0].name.decode()
         self.ctx = Context(name=name)
         self.pd, self.cq = PD(self.ctx), CQ(self.ctx, 100)
         self.mr = MR(self.pd, 8192, e.IBV_ACCESS_LOCAL_WRITE)
-        self.gid = next(i for i in range(8) if str(self.ctx.query_gid(1, i)).endswith(":ffff:0a00:0001"))
+        self.gid = next(
+            i for i in range(8) if str(self.ctx.query_gid(1, i)).endswith(":ffff:0a00:0001")
+        )
         init = QPInitAttr(e.IBV_QPT_UD, scq=self.cq, rcq=self.cq, cap=QPCap(50, 50, 1, 1))
         attr = QPAttr(port_num=1)
         attr.qkey = QKEY
@@ -136,13 +171,18 @@ class Python:
     def send(self, qpn, data, number=None, qkey=QKEY):
         from pyverbs.addr import AH, AHAttr, GlobalRoute
         from pyverbs.wr import SGE, SendWR
+
         e = self.e
         route = GlobalRoute(dgid=self.ctx.query_gid(1, self.gid), sgid_index=self.gid)
         ah = AH(self.pd, attr=AHAttr(port_num=1, is_global=1, gr=route))
         self.mr.write(data, len(data))
         sge = SGE(self.mr.buf, len(data), self.mr.lkey)
-        wr = SendWR(num_sge=1, sg=[sge], send_flags=e.IBV_SEND_SIGNALED,
-                    opcode=e.IBV_WR_SEND if number is None else e.IBV_WR_SEND_WITH_IMM)
+        wr = SendWR(
+            num_sge=1,
+            sg=[sge],
+            send_flags=e.IBV_SEND_SIGNALED,
+            opcode=e.IBV_WR_SEND if number is None else e.IBV_WR_SEND_WITH_IMM,
+        )
         if number is not None:
             wr.imm_data = socket.htonl(number)
         wr.set_wr_ud(ah, qpn, qkey)
@@ -151,9 +191,11 @@ class Python:
             time.sleep(0.001)
 
     def line(self, work="size=256,iters=10,seed=1,timeout=10,clients=1"):
-        return (f"hello-verbs/2 sample={SAMPLE} lid=0x0000 qpn=0x{self.qp.qp_num:06x} psn=0x0 "
-                f"gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
-                f"work={work}\n").encode()
+        return (
+            f"hello-verbs/2 sample={SAMPLE} lid=0x0000 qpn=0x{self.qp.qp_num:06x} psn=0x0 "
+            f"gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+            f"work={work}\n"
+        ).encode()
 
 
 @unittest.skipIf(HOSTS == "2", "one host does")
@@ -238,28 +280,35 @@ class Liars(PairTest):
         tcp.close()
         self.check_failed(end(server), SAMPLE, "server", "the peer closed .*: no 'sync done'")
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = start(SAMPLE, "--timeout", "3", "-p", str(listener.getsockname()[1]),
-                           "127.0.0.1")
+            client = start(
+                SAMPLE, "--timeout", "3", "-p", str(listener.getsockname()[1]), "127.0.0.1"
+            )
             connection, _ = listener.accept()
             with connection:
                 connection.recv(4096)
                 connection.sendall(self.python.line("size=256,iters=10,seed=1,timeout=3,clients=1"))
                 connection.sendall(b"sync ready\n")
-                self.check_failed(end(client), SAMPLE, "client",
-                                  "no completion of a datagram in 3 s")
+                self.check_failed(
+                    end(client), SAMPLE, "client", "no completion of a datagram in 3 s"
+                )
 
     def test_lines_that_are_refused(self):
         port = next(ports)
         server = start(SAMPLE, "-p", str(port))
         wait_for_listener(port, server)
-        for work in ("size=256,iters=10,seed=1,timeout=10", "size=256,iters=10,seed=1,timeout=10,clients=0",
-                     "size=256,iters=10,seed=1,timeout=10,clients=17",
-                     "size=256,iters=10,seed=1,timeout=10,clients=-1",
-                     "size=256,iters=10,seed=1,timeout=10,clients=1,x=1",
-                     "size=4097,iters=10,seed=1,timeout=10,clients=1"):
+        for work in (
+            "size=256,iters=10,seed=1,timeout=10",
+            "size=256,iters=10,seed=1,timeout=10,clients=0",
+            "size=256,iters=10,seed=1,timeout=10,clients=17",
+            "size=256,iters=10,seed=1,timeout=10,clients=-1",
+            "size=256,iters=10,seed=1,timeout=10,clients=1,x=1",
+            "size=4097,iters=10,seed=1,timeout=10,clients=1",
+        ):
             with self.subTest(work=work), socket.create_connection(("127.0.0.1", port)) as tcp:
                 tcp.sendall(self.python.line(work))
-                self.assertRegex(tcp.recv(4096), b"^hello-verbs/2 error=(work= is malformed|a field is )")
+                self.assertRegex(
+                    tcp.recv(4096), b"^hello-verbs/2 error=(work= is malformed|a field is )"
+                )
         client = run(SAMPLE, "-p", str(port), "127.0.0.1")
         server = end(server)
         server.err = ""
@@ -270,6 +319,7 @@ class Liars(PairTest):
 class Loss(unittest.TestCase):
     def test_both_sides_and_the_wire_count_the_same(self):
         import test_wire as wire
+
         # Nothing but RoCE takes that wire then.
         no_ipv6 = "echo {} >/proc/sys/net/ipv6/conf/eth0/disable_ipv6"
         wire.on_both(no_ipv6.format(1))
@@ -280,15 +330,23 @@ class Loss(unittest.TestCase):
                 wire.setUpModule()
                 self.addCleanup(wire.setUpModule)
                 wire.on_both(f"tc qdisc add dev eth0 root netem limit 10000 loss {percent}%")
-                (_, server, client), = test.start_all(wire.CONTROL, {
-                    SAMPLE: ("-n", str(number), "--timeout", "60")})
+                ((_, server, client),) = test.start_all(
+                    wire.CONTROL, {SAMPLE: ("-n", str(number), "--timeout", "60")}
+                )
                 server, client = end(server), end(client)
                 test.both_pass(SAMPLE, server, client, messages(256, 1, number))
-                here, there = [int(out or 0) for out in wire.on_both(
-                    "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped \\([0-9]*\\),.*/\\1/p'")]
+                here, there = [
+                    int(out or 0)
+                    for out in wire.on_both(
+                        "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped \\([0-9]*\\),.*/\\1/p'"
+                    )
+                ]
                 ours, theirs = datagrams(client), datagrams(server)
-                print(f"# loss {percent} %: client {ours}, server {theirs}, dropped on the way there "
-                      f"{here}, back {there}", flush=True)
+                print(
+                    f"# loss {percent} %: client {ours}, server {theirs}, dropped on the way there "
+                    f"{here}, back {there}",
+                    flush=True,
+                )
                 self.assertEqual(ours["sent"] - theirs["came"], here)
                 self.assertEqual(theirs["sent"] - ours["came"], there)
                 self.assertEqual((ours["strange"], theirs["strange"]), (0, 0))

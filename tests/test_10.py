@@ -37,8 +37,9 @@ def rnr_naks():
 
 def objects(kind, server):
     """What the kernel holds for this server: "qp", "srq", "mr"."""
-    listed = subprocess.run(["rdma", "-d", "-j", "resource", "show", kind], capture_output=True, text=True,
-                            check=True).stdout
+    listed = subprocess.run(
+        ["rdma", "-d", "-j", "resource", "show", kind], capture_output=True, text=True, check=True
+    ).stdout
     return [each for each in json.loads(listed or "[]") if each.get("pid") == server.pid]
 
 
@@ -52,7 +53,9 @@ class SrqTest(PairTest):
     mode = ()  # options of each server
 
     def passes(self, sample, *client_args, server_args=(), data=None):
-        return super().passes(sample, *client_args, server_args=[*self.mode, *server_args], data=data)
+        return super().passes(
+            sample, *client_args, server_args=[*self.mode, *server_args], data=data
+        )
 
     def begin(self, *args):
         port = str(next(ports))
@@ -67,8 +70,11 @@ class SrqTest(PairTest):
         self.assertEqual((ended.status, ended.err), (0, ""), ended)
         self.check_result(ended, SAMPLE, "client", "PASS")
         digest = fnv1a(messages(seed, iters))
-        self.assertEqual((ended.result["bytes"], ended.result["digest"]),
-                         (str(SIZE * iters), f"{digest:016x}"), ended)
+        self.assertEqual(
+            (ended.result["bytes"], ended.result["digest"]),
+            (str(SIZE * iters), f"{digest:016x}"),
+            ended,
+        )
         return digest
 
     def lost(self, server, *counts):
@@ -76,8 +82,10 @@ class SrqTest(PairTest):
         server = end(server)
         self.assertEqual(server.status, 1, server)
         self.check_result(server, SAMPLE, "server", "FAIL")
-        told = [int(n) for n in re.findall(r"QPN 0x[0-9a-f]{6} failed after (\d+) messages\n",
-                                           server.err)]
+        told = [
+            int(n)
+            for n in re.findall(r"QPN 0x[0-9a-f]{6} failed after (\d+) messages\n", server.err)
+        ]
         self.assertEqual(len(told), len(counts), server)
         self.assertEqual(len(server.err.splitlines()), len(counts), server)
         for count, number in zip(sorted(told), counts):
@@ -87,9 +95,11 @@ class SrqTest(PairTest):
     def fake(self, port, clients, *said):
         """Joins as a client by TCP, says that, and leaves; but None: stays."""
         tcp = socket.create_connection(("127.0.0.1", int(port)), timeout=100)
-        tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 "
-                    "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
-                    f"work={WORK.format(clients)}\n".encode())
+        tcp.sendall(
+            f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 "
+            "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+            f"work={WORK.format(clients)}\n".encode()
+        )
         self.assertRegex(tcp.recv(4096), b"^hello-verbs/2 sample=10_srq ")
         for line in said:
             if line is None:
@@ -100,14 +110,22 @@ class SrqTest(PairTest):
 
     def wrong(self, port, clients):
         """Comes in eight wrong ways, one after the other, and returns how many of them the server refuses."""
-        line = (f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 "
-                f"rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(clients)}\n")
-        ways = (("fe80::1234", "ibv_modify_qp to RTR with your GID"), ("::", "only one side has a GID"),
-                ("2001:db8::7", "ibv_modify_qp to RTR with your GID"))
+        line = (
+            f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 "
+            f"rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(clients)}\n"
+        )
+        ways = (
+            ("fe80::1234", "ibv_modify_qp to RTR with your GID"),
+            ("::", "only one side has a GID"),
+            ("2001:db8::7", "ibv_modify_qp to RTR with your GID"),
+        )
         lines = [(line.replace("::ffff:10.0.0.1", gid), said) for gid, said in ways] + [
             (line.replace(SAMPLE, "02_send_recv"), "this side runs 10_srq"),
             (line.replace("size=1024", "size=4096"), "work= is malformed"),
-            ("x" * 3000, "more than 1024 bytes"), (chr(7) * 9 + line, "printable"), ("", "")]
+            ("x" * 3000, "more than 1024 bytes"),
+            (chr(7) * 9 + line, "printable"),
+            ("", ""),
+        ]
         for sent, said in lines:
             with socket.create_connection(("127.0.0.1", int(port)), timeout=100) as tcp:
                 tcp.sendall(sent.encode())
@@ -118,8 +136,10 @@ class SrqTest(PairTest):
     def several(self, works):
         naks = rnr_naks()
         port, server = self.begin("--timeout", "300")
-        clients = [self.client(port, len(works), "-n", str(iters), "-S", str(seed), "--timeout",
-                               "300") for iters, seed in works]
+        clients = [
+            self.client(port, len(works), "-n", str(iters), "-S", str(seed), "--timeout", "300")
+            for iters, seed in works
+        ]
         digest = 0
         for client, (iters, seed) in zip(clients, works):
             digest ^= self.served(end(client), seed, iters)
@@ -141,8 +161,9 @@ class Pairs(SrqTest):
     def test_iters_and_seeds(self):
         for iters, seed in ((1, 0), (7, 5), (8, 2**64 - 1), (9, 1), (1000, 3)):
             with self.subTest(iters=iters):
-                server, _ = self.passes(SAMPLE, "-n", str(iters), "--seed", str(seed),
-                                        data=messages(seed, iters))
+                server, _ = self.passes(
+                    SAMPLE, "-n", str(iters), "--seed", str(seed), data=messages(seed, iters)
+                )
                 # Each time more than half of the receives are used up.
                 most, least = (0, 0) if self.mode else (iters // (RECEIVES // 2), iters // RECEIVES)
                 self.assertLessEqual(memory(server)[2], most)
@@ -164,7 +185,9 @@ class Pairs(SrqTest):
         port, server = self.begin()
         clients = [self.client(port, 3, "-n", "1000000") for _ in range(3)]
         deadline = time.monotonic() + 100
-        while [qp["state"] for qp in objects("qp", server)] != ["RTS"] * 3 and time.monotonic() < deadline:
+        while [qp["state"] for qp in objects("qp", server)] != [
+            "RTS"
+        ] * 3 and time.monotonic() < deadline:
             time.sleep(0.1)
         srqs, (region,) = objects("srq", server), objects("mr", server)
         made = [f for pid, _, f in nic.events() if pid == server.pid] if IN_VM else []
@@ -180,8 +203,14 @@ class Pairs(SrqTest):
 
 class Dying(SrqTest):
     def test_gone_or_lying_at_each_step(self):
-        for said in ((), (b"sync ready\n",), (b"sync go\n",), (b"sync ready\nsync done\n",),
-                     (b"sync ready\nsync done\nverdict PASS\n",), (b"x" * 100,)):
+        for said in (
+            (),
+            (b"sync ready\n",),
+            (b"sync go\n",),
+            (b"sync ready\nsync done\n",),
+            (b"sync ready\nsync done\nverdict PASS\n",),
+            (b"x" * 100,),
+        ):
             with self.subTest(said=said):
                 port, server = self.begin()
                 client = self.client(port, 2, "-n", "20")
@@ -247,9 +276,13 @@ class Dying(SrqTest):
         time.sleep(1)
         server.kill()
         end(server)
-        self.check_failed(end(client), SAMPLE, "client",
-                          r"completion of the SEND: transport retry counter exceeded \(status 12\)"
-                          "|no completion of the permission in 6 s")
+        self.check_failed(
+            end(client),
+            SAMPLE,
+            "client",
+            r"completion of the SEND: transport retry counter exceeded \(status 12\)"
+            "|no completion of the permission in 6 s",
+        )
 
     def test_who_does_not_come(self):
         port, server = self.begin()
@@ -272,14 +305,27 @@ class Crowd(SrqTest):
         dice = random.Random(10)
         port, server = self.begin("--timeout", "300")
         doomed = set(dice.sample(range(64), 10))
-        clients = [self.client(port, 64, "-n", "1000000" if k in doomed else "4", "-S",
-                               str(100 * k), "--timeout", "300") for k in range(64)]
+        clients = [
+            self.client(
+                port,
+                64,
+                "-n",
+                "1000000" if k in doomed else "4",
+                "-S",
+                str(100 * k),
+                "--timeout",
+                "300",
+            )
+            for k in range(64)
+        ]
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
         regions = []
         for k in sorted(doomed):
             time.sleep(dice.random())
-            regions = objects("mr", server) or regions  # the server registers it when the first client has come
+            regions = (
+                objects("mr", server) or regions
+            )  # the server registers it when the first client has come
             clients[k].kill()
         for k, client in enumerate(clients):
             client = end(client)
@@ -290,22 +336,32 @@ class Crowd(SrqTest):
         self.lost(server, *[None] * 10)
         held = 64 * BURST * SIZE if self.mode else RECEIVES * SIZE
         self.assertEqual([region["mrlen"] for region in regions], [held])
-        print(f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served; {held} bytes registered", flush=True)
-
+        print(
+            f"ok - srq{''.join(self.mode)}: ten of 64 clients killed, 54 served; {held} bytes registered",
+            flush=True,
+        )
 
     def test_sixty_four_come_and_eight_are_wrong(self):
         """In eight ways, before they are accepted. The other 56 are served, and the server passes."""
         port, server = self.begin("--timeout", "300")
-        clients = [self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300") for k in range(28)]
+        clients = [
+            self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300") for k in range(28)
+        ]
         wrong = self.wrong(port, 56)
-        clients += [self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300") for k in range(28, 56)]
+        clients += [
+            self.client(port, 56, "-n", "4", "-S", str(k), "--timeout", "300")
+            for k in range(28, 56)
+        ]
         digest = 0
         for k, client in enumerate(clients):
             digest ^= self.served(end(client), k, 4)
         server = end(server)
         self.assertEqual(server.status, 0, server)
         self.check_result(server, SAMPLE, "server", "PASS")
-        self.assertEqual((server.result["digest"], server.result["bytes"]), (f"{digest:016x}", str(56 * 4 * SIZE)))
+        self.assertEqual(
+            (server.result["digest"], server.result["bytes"]),
+            (f"{digest:016x}", str(56 * 4 * SIZE)),
+        )
         self.assertEqual(server.err.count("refused a client: "), wrong, server)
 
 
@@ -329,8 +385,10 @@ class Refused(SrqTest):
         self.check_failed(bad, SAMPLE, "client", "the server refused: ibv_modify_qp to RTR")
         for _ in range(2):
             with socket.create_connection(("127.0.0.1", int(port)), timeout=100) as tcp:
-                tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 "
-                            f"addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(3)}\n".encode())
+                tcp.sendall(
+                    f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x7ffff0 psn=0x0 gid=::ffff:10.0.0.1 mtu=1024 "
+                    f"addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work={WORK.format(3)}\n".encode()
+                )
                 tcp.shutdown(socket.SHUT_WR)
                 self.assertEqual(tcp.recv(4096), b"")
         time.sleep(3)
@@ -347,28 +405,40 @@ class Refused(SrqTest):
                 clients = [self.client(port, 2)] if others == 2 else []
                 for client in clients:
                     client.stdout.readline()
-                bad = end(start(SAMPLE, "-p", port, "-g", "0", "--clients", str(others), "127.0.0.1"))
-                self.check_failed(bad, SAMPLE, "client",
-                                  "the server refused: ibv_modify_qp to RTR with your GID: Invalid argument")
+                bad = end(
+                    start(SAMPLE, "-p", port, "-g", "0", "--clients", str(others), "127.0.0.1")
+                )
+                self.check_failed(
+                    bad,
+                    SAMPLE,
+                    "client",
+                    "the server refused: ibv_modify_qp to RTR with your GID: Invalid argument",
+                )
                 self.assertIn("leave -g out", bad.err)
                 clients += [self.client(port, 2) for _ in range(2 - len(clients))]
                 for client in clients:
                     self.served(end(client), 1, 80)
                 server = end(server)
-                self.assertEqual((server.status, server.err.count("refused a client: ")), (0, 1), server)
+                self.assertEqual(
+                    (server.status, server.err.count("refused a client: ")), (0, 1), server
+                )
 
     def test_what_does_not_fit(self):
         port, server = self.begin()
         first = self.client(port, 2)
         first.stdout.readline()
-        for work in ("size=1023,iters=1,seed=1,timeout=9,clients=2",
-                     "size=1024,iters=1,seed=1,timeout=9,clients=0",
-                     "size=1024,iters=1,seed=1,timeout=9,clients=65",
-                     "size=1024,iters=1,seed=1,timeout=9"):
+        for work in (
+            "size=1023,iters=1,seed=1,timeout=9,clients=2",
+            "size=1024,iters=1,seed=1,timeout=9,clients=0",
+            "size=1024,iters=1,seed=1,timeout=9,clients=65",
+            "size=1024,iters=1,seed=1,timeout=9",
+        ):
             with socket.create_connection(("127.0.0.1", int(port))) as tcp:
-                tcp.sendall(f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x1 psn=0x0 gid=::ffff:10.0.0.1 "
-                            "mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
-                            f"work={work}\n".encode())
+                tcp.sendall(
+                    f"hello-verbs/2 sample={SAMPLE} lid=0x0 qpn=0x1 psn=0x0 gid=::ffff:10.0.0.1 "
+                    "mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+                    f"work={work}\n".encode()
+                )
                 self.assertRegex(tcp.recv(4096), b"^hello-verbs/2 error=work= is malformed")
         self.check_failed(end(self.client(port, 3)), SAMPLE, "client", "the server refused: work=")
         second = self.client(port, 2)

@@ -15,15 +15,23 @@ from samples import PROGRAM, ROOT, WITH_BLOCKS, main
 ALL = sorted(PROGRAM)
 GUEST = os.path.join(CACHE, "arm64-cm")  # its root file system
 COPY = os.path.join(GUEST, "project")
-PACKAGES = ("bash,coreutils,sed,grep,libc6-dev,libibverbs-dev,ibverbs-providers,iproute2,"
-            "librdmacm-dev,busybox-static,util-linux")
+PACKAGES = (
+    "bash,coreutils,sed,grep,libc6-dev,libibverbs-dev,ibverbs-providers,iproute2,"
+    "librdmacm-dev,busybox-static,util-linux"
+)
 STUDENT = "--student 20260001"
 
 
 def sh(command, **env):
-    return subprocess.run(["bash", "-c", command], cwd=COPY if os.path.isdir(COPY) else ROOT,
-                          env={**os.environ, **env}, text=True, stdin=subprocess.DEVNULL,
-                          capture_output=True, check=False)
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=COPY if os.path.isdir(COPY) else ROOT,
+        env={**os.environ, **env},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
 
 
 def make_guest():
@@ -32,15 +40,19 @@ def make_guest():
     os.makedirs(CACHE, exist_ok=True)
     shutil.rmtree(GUEST + ".new", ignore_errors=True)
     # extract: nothing of another processor's runs here
-    made = sh(f"mmdebstrap --quiet --mode=chrootless --variant=extract --architectures=arm64 "
-              f"--include={PACKAGES} bookworm {GUEST}.new")
+    made = sh(
+        f"mmdebstrap --quiet --mode=chrootless --variant=extract --architectures=arm64 "
+        f"--include={PACKAGES} bookworm {GUEST}.new"
+    )
     assert made.returncode == 0, made.stderr
     os.rename(GUEST + ".new", GUEST)
 
 
 def rows(output):
     """{(sample, role): (status, bytes, digest)} of the RESULT lines."""
-    found = re.findall(r"RESULT sample=(\S+) role=(\w+) status=(\w+) bytes=(\d+) digest=(\w+)", output)
+    found = re.findall(
+        r"RESULT sample=(\S+) role=(\w+) status=(\w+) bytes=(\d+) digest=(\w+)", output
+    )
     return {row[:2]: row[2:] for row in found}
 
 
@@ -52,21 +64,32 @@ class Arm64(unittest.TestCase):
         os.mkdir(COPY)
         copy_project(COPY)
         for sample in ALL:
-            built = sh(f"make -s -C {sample} CC='aarch64-linux-gnu-gcc --sysroot={GUEST}'"
-                       " CFLAGS='-O2 -g -Werror'")
+            built = sh(
+                f"make -s -C {sample} CC='aarch64-linux-gnu-gcc --sysroot={GUEST}'"
+                " CFLAGS='-O2 -g -Werror'"
+            )
             assert built.returncode == 0, built.stderr
         cls.apt = tempfile.mkdtemp(prefix="arm64.")
         cls.addClassCleanup(shutil.rmtree, cls.apt)
-        cls.env = {**apt_config(cls.apt, os.path.join(GUEST, "etc/apt/sources.list"), "arm64"),
-                   "TESTENV": "vm", "TESTENV_ARCH": "aarch64", "TESTENV_ROOT": GUEST}
+        cls.env = {
+            **apt_config(cls.apt, os.path.join(GUEST, "etc/apt/sources.list"), "arm64"),
+            "TESTENV": "vm",
+            "TESTENV_ARCH": "aarch64",
+            "TESTENV_ROOT": GUEST,
+        }
         updated = sh("apt-get -qq update", **cls.env)
         assert updated.returncode == 0, updated.stderr
 
     def both(self, command):
         """The rows of the pairs that command runs: here, and on arm64."""
-        here = subprocess.run([os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c",
-                               command], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, check=False)
+        here = subprocess.run(
+            [os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c", command],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         there = sh(f"testenv/testenv.sh run bash -c '{command}'", **self.env)
         for ran in (here, there):
             self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
@@ -86,8 +109,15 @@ class Arm64(unittest.TestCase):
 
     def test_a_students_layout(self):
         samples = WITH_BLOCKS
-        self.check(samples, *self.both("uname -m; " + "; ".join(
-            f"testenv/pair.sh {sample}/{PROGRAM[sample]} {STUDENT}" for sample in samples)))
+        self.check(
+            samples,
+            *self.both(
+                "uname -m; "
+                + "; ".join(
+                    f"testenv/pair.sh {sample}/{PROGRAM[sample]} {STUDENT}" for sample in samples
+                )
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -26,9 +26,17 @@ FORMATS = ("autolab", "gradescope", "classroom50", "prairielearn")
 RIGHT, WRONG = 70, 16
 UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 # What the runner of Classroom 50 sets.
-CLASSROOM = {"CLASSROOM": "rdma", "ASSIGNMENT": "lab05", "ASSIGNMENT_TYPE": "individual", "OWNER": "alice",
-             "USERNAME": "alice", "SUBMISSION_TAG": "submit/2026-11-22T10-00-00Z-a1b2c3d", "COMMIT_URL": "https://x/c",
-             "RELEASE_URL": "https://x/r", "REVIEW_URL": "https://x/v"}
+CLASSROOM = {
+    "CLASSROOM": "rdma",
+    "ASSIGNMENT": "lab05",
+    "ASSIGNMENT_TYPE": "individual",
+    "OWNER": "alice",
+    "USERNAME": "alice",
+    "SUBMISSION_TAG": "submit/2026-11-22T10-00-00Z-a1b2c3d",
+    "COMMIT_URL": "https://x/c",
+    "RELEASE_URL": "https://x/r",
+    "REVIEW_URL": "https://x/v",
+}
 # In there the wrong one first looks for the solution.
 THIEF = """gather_write: gather_write.c
 	f=$$(find / \\( -path /usr -o -path /proc -o -path /sys \\) -prune -o \\( -name suite.tar.gz -o -name autograde.tar \
@@ -73,8 +81,14 @@ cp /grade/results/results.json /hand-in/out""",
 
 
 def bundle(form, lab="05"):
-    made = subprocess.run(["make", "-s", "bundle", f"FORMAT={form}", f"LAB={lab}"], cwd=ROOT, check=False,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    made = subprocess.run(
+        ["make", "-s", "bundle", f"FORMAT={form}", f"LAB={lab}"],
+        cwd=ROOT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     return made, f"{ROOT}/results/bundle-{form}"
 
 
@@ -83,10 +97,17 @@ def packed(text):
     last = json.loads(text.splitlines()[-1])
     if "scores" in last:
         tests = json.loads(text.splitlines()[-2])["parts"]
-        return sum(last["scores"].values()), {name: test.get("hint", "") for name, test in tests.items()}
+        return sum(last["scores"].values()), {
+            name: test.get("hint", "") for name, test in tests.items()
+        }
     name = "test-name" if "schema" in last else "name"
-    score = (last["score"] / 10 if "schema" in last else last["score"] * RIGHT if "score" in last
-             else sum(test["score"] for test in last["tests"]))
+    score = (
+        last["score"] / 10
+        if "schema" in last
+        else last["score"] * RIGHT
+        if "score" in last
+        else sum(test["score"] for test in last["tests"])
+    )
     return score, {test[name]: test["output"] for test in last["tests"]}
 
 
@@ -117,23 +138,55 @@ class Bundles(unittest.TestCase):
         found = json.loads(text)
         self.holds({"output": str, "tests": list}, found)
         for test in found["tests"]:
-            self.holds({"name": str, "score": (int, float), "max_score": (int, float), "output": str, "status": str}, test)
+            self.holds(
+                {
+                    "name": str,
+                    "score": (int, float),
+                    "max_score": (int, float),
+                    "output": str,
+                    "status": str,
+                },
+                test,
+            )
             self.assertIn(test["status"], ("passed", "failed"))
             self.assertLessEqual(test["score"], test["max_score"])
 
     def classroom50(self, text):
         """schemas/result-v1.schema.json; no other field is allowed there."""
         found = json.loads(text)
-        self.holds({**dict.fromkeys(("schema", "classroom", "assignment", "assignment_type", "owner", "submission",
-                                     "commit", "release", "review", "datetime"), str),
-                    "score": int, "max-score": int, "tests": list}, found)
+        self.holds(
+            {
+                **dict.fromkeys(
+                    (
+                        "schema",
+                        "classroom",
+                        "assignment",
+                        "assignment_type",
+                        "owner",
+                        "submission",
+                        "commit",
+                        "release",
+                        "review",
+                        "datetime",
+                    ),
+                    str,
+                ),
+                "score": int,
+                "max-score": int,
+                "tests": list,
+            },
+            found,
+        )
         self.assertEqual(found["schema"], "classroom50/result/v1")
         self.assertIn(found["assignment_type"], ("individual", "group"))
         self.assertRegex(found["submission"], "^submit/")
         self.assertRegex(found["datetime"], f"^{UTC}$")
         self.assertNotIn("", [found[name] for name in found if name != "tests"])
         for test in found["tests"]:
-            self.holds({"test-name": str, "passed": bool, "score": int, "max-score": int, "output": str}, test)
+            self.holds(
+                {"test-name": str, "passed": bool, "score": int, "max-score": int, "output": str},
+                test,
+            )
             self.assertTrue(0 <= test["score"] <= test["max-score"], test)
         for name in ("score", "max-score"):
             self.assertEqual(found[name], sum(test[name] for test in found["tests"]))
@@ -144,21 +197,46 @@ class Bundles(unittest.TestCase):
         self.assertTrue(0 <= found["score"] <= 1)
         self.assertLess(len(text), 1 << 20)
         for test in found["tests"]:
-            self.holds({"name": str, "points": (int, float), "max_points": (int, float), "output": str}, test)
+            self.holds(
+                {"name": str, "points": (int, float), "max_points": (int, float), "output": str},
+                test,
+            )
 
     def test_formats(self):
         """Of made-up results: each format's fields, and the same points in all of them."""
         rubric = grade.read_rubric(f"{ROOT}/grading/rubric.txt")
-        row = {"points": {"builds": 10, "sgl": 0}, "of": {"builds": "10", "sgl": "25", "each": "15"}, "seed": "7",
-               "why": {"builds": "", "sgl": "the blocks are wrong\n\u00e9"}}
+        row = {
+            "points": {"builds": 10, "sgl": 0},
+            "of": {"builds": "10", "sgl": "25", "each": "15"},
+            "seed": "7",
+            "why": {"builds": "", "sgl": "the blocks are wrong\n\u00e9"},
+        }
         for case, (row, wrong, points) in {
-                "right": ({**row, "points": {"builds": 10}, "of": {"builds": "10"}, "why": {}}, [], RIGHT),
-                "partly": (row, ["figures"], 24 + 8), "no program": (None, [], 0),
-                "not built": ({**row, "points": {"builds": 0, "sgl": 0, "each": 0}, "why": {
-                    "builds": "error", "sgl": "", "each": ""}}, [], 30)}.items():
-            h = types.SimpleNamespace(row=row, student="1", refused="", remarks=["a note"], why={
-                part: ["it is off"] if part in wrong else [] for part in rubric.points}, points={
-                part: 0 if part in wrong else most for part, most in rubric.points.items()})
+            "right": (
+                {**row, "points": {"builds": 10}, "of": {"builds": "10"}, "why": {}},
+                [],
+                RIGHT,
+            ),
+            "partly": (row, ["figures"], 24 + 8),
+            "no program": (None, [], 0),
+            "not built": (
+                {
+                    **row,
+                    "points": {"builds": 0, "sgl": 0, "each": 0},
+                    "why": {"builds": "error", "sgl": "", "each": ""},
+                },
+                [],
+                30,
+            ),
+        }.items():
+            h = types.SimpleNamespace(
+                row=row,
+                student="1",
+                refused="",
+                remarks=["a note"],
+                why={part: ["it is off"] if part in wrong else [] for part in rubric.points},
+                points={part: 0 if part in wrong else most for part, most in rubric.points.items()},
+            )
             tests = formats.tests_of(h, rubric, True)
             self.assertAlmostEqual(sum(test.most for test in tests), RIGHT)
             os.environ.update(CLASSROOM)
@@ -170,31 +248,52 @@ class Bundles(unittest.TestCase):
                     score, said = packed(text)
                     self.assertAlmostEqual(score, points, 1)
                     for name, why in said.items():
-                        self.assertEqual(bool(why), any(t.name == name and t.got == 0 for t in tests), name)
-        print("ok - bundles: four formats of made-up results have what the platforms ask for", flush=True)
+                        self.assertEqual(
+                            bool(why), any(t.name == name and t.got == 0 for t in tests), name
+                        )
+        print(
+            "ok - bundles: four formats of made-up results have what the platforms ask for",
+            flush=True,
+        )
 
     def test_contents(self):
         """What each platform takes, and no more; the suite in it is the one that is committed."""
-        whole = subprocess.run(["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=ROOT, check=True,
-                               capture_output=True, text=True).stdout.split()
+        whole = subprocess.run(
+            ["git", "ls-tree", "-r", "--name-only", "HEAD"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
         for form, files in {
-                "autolab": {"autograde-Makefile", "autograde.tar"}, "gradescope": {"autograder.zip"},
-                "classroom50": {"autograder.py", "bundle.sh", "runtime.json", "suite.tar.gz"},
-                "prairielearn": {"info.json", "question.html", "tests/bundle.sh", "tests/suite.tar.gz"}}.items():
+            "autolab": {"autograde-Makefile", "autograde.tar"},
+            "gradescope": {"autograder.zip"},
+            "classroom50": {"autograder.py", "bundle.sh", "runtime.json", "suite.tar.gz"},
+            "prairielearn": {"info.json", "question.html", "tests/bundle.sh", "tests/suite.tar.gz"},
+        }.items():
             with self.subTest(form=form):
                 made, out = bundle(form)
                 self.assertEqual(made.returncode, 0, made)
-                found = [path for path in glob.glob(f"{out}/**", recursive=True) if os.path.isfile(path)]
+                found = [
+                    path for path in glob.glob(f"{out}/**", recursive=True) if os.path.isfile(path)
+                ]
                 self.assertEqual({os.path.relpath(path, out) for path in found}, files)
-                self.assertLess(sum(map(os.path.getsize, found)), 1 << 20)  # Classroom 50 takes 10 MB
+                self.assertLess(
+                    sum(map(os.path.getsize, found)), 1 << 20
+                )  # Classroom 50 takes 10 MB
                 if form == "autolab":
                     with tarfile.open(f"{out}/autograde.tar") as archive:
                         suite = archive.extractfile("suite.tar.gz").read()
                     with open(f"{out}/autograde-Makefile", encoding="ascii") as file:
-                        self.assertRegex(file.read(), r"\Aautograde:\n\t@.* \|\| true\n\Z")  # make adds no words
+                        self.assertRegex(
+                            file.read(), r"\Aautograde:\n\t@.* \|\| true\n\Z"
+                        )  # make adds no words
                 elif form == "gradescope":
                     with zipfile.ZipFile(f"{out}/autograder.zip") as archive:
-                        self.assertEqual(set(archive.namelist()), {"bundle.sh", "run_autograder", "setup.sh", "suite.tar.gz"})
+                        self.assertEqual(
+                            set(archive.namelist()),
+                            {"bundle.sh", "run_autograder", "setup.sh", "suite.tar.gz"},
+                        )
                         for name in ("run_autograder", "setup.sh"):
                             self.assertTrue(archive.getinfo(name).external_attr >> 16 & 0o111, name)
                         suite = archive.read("suite.tar.gz")
@@ -205,18 +304,31 @@ class Bundles(unittest.TestCase):
                     self.assertEqual(sorted(m.name for m in archive if m.isfile()), sorted(whole))
         with open(f"{ROOT}/results/bundle-prairielearn/info.json", encoding="ascii") as file:
             info = json.load(file)
-        self.holds({"uuid": str, "type": str, "title": str, "topic": str, "gradingMethod": str,
-                    "externalGradingOptions": dict}, info)  # schemas/infoQuestion.json has more, none of them required
+        self.holds(
+            {
+                "uuid": str,
+                "type": str,
+                "title": str,
+                "topic": str,
+                "gradingMethod": str,
+                "externalGradingOptions": dict,
+            },
+            info,
+        )  # schemas/infoQuestion.json has more, none of them required
         self.assertRegex(info["uuid"], "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
         self.assertEqual((info["type"], info["gradingMethod"]), ("v3", "External"))
-        self.holds({"image": str, "timeout": int, "enableNetworking": bool, "entrypoint": str},
-                   info["externalGradingOptions"])
+        self.holds(
+            {"image": str, "timeout": int, "enableNetworking": bool, "entrypoint": str},
+            info["externalGradingOptions"],
+        )
         self.assertLessEqual(info["externalGradingOptions"]["timeout"], 600)
         for words in ("", "x"), ("gradescope", "04"):
             self.assertNotEqual(bundle(*words)[0].returncode, 0, words)
         print("ok - bundles: four bundles hold what the platforms take", flush=True)
 
-    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap")
+    @unittest.skipUnless(
+        os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap"
+    )
     def test_platforms(self):
         """HV_HANDIN=FILE: the zip of make handin STUDENT=20260001 LAB=05. HV_ROOT=DIR: a root on which setup.sh has
         run already. HV_FORMATS="autolab …", HV_WHICH="right wrong": these alone."""
@@ -225,7 +337,12 @@ class Bundles(unittest.TestCase):
             if not root:
                 root = self.new_root(f"{scratch}/root")
             if not handin:
-                subprocess.run(["make", "-s", "handin", "STUDENT=20260001"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+                subprocess.run(
+                    ["make", "-s", "handin", "STUDENT=20260001"],
+                    cwd=ROOT,
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                )
                 handin = shutil.move(f"{ROOT}/handin-20260001.zip", scratch)
                 os.remove(f"{ROOT}/handin-20260001.txt")
             for form in os.environ.get("HV_FORMATS", " ".join(FORMATS)).split():
@@ -234,13 +351,31 @@ class Bundles(unittest.TestCase):
                         self.platform(form, which, root, handin, tempfile.mkdtemp(dir=scratch))
 
     def new_root(self, root):
-        subprocess.run(["mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root], check=True,
-                       stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         with zipfile.ZipFile(f"{bundle('gradescope')[1]}/autograder.zip") as archive:
             archive.extractall(f"{root}/autograder/source")
-        subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c",
-                        'mount -t proc proc "$1/proc" && env -i PATH="$PATH" HOME=/root chroot "$1" bash '
-                        "/autograder/source/setup.sh", "bash", root], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "bash",
+                "-c",
+                'mount -t proc proc "$1/proc" && env -i PATH="$PATH" HOME=/root chroot "$1" bash '
+                "/autograder/source/setup.sh",
+                "bash",
+                root,
+            ],
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
         return root
 
     def platform(self, form, which, root, handin, place):
@@ -258,12 +393,37 @@ class Bundles(unittest.TestCase):
                     file.write(text)
         shutil.make_archive(f"{place}/handin", "zip", f"{place}/files")
         with open(f"{place}/metadata.json", "w", encoding="ascii") as file:
-            json.dump({"id": 1, "created_at": "2026-11-22T10:00:00.000000+00:00", "assignment": {"id": 2}, "users": [
-                {"email": "a@example.com", "id": 3, "name": "Alice"}], "previous_submissions": []}, file)
-        subprocess.run(["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "bash", "-c", INSIDE, "bash", root,
-                        f"{place}/layer", place, PLATFORM[form], *(f"{k}={v}" for k, v in CLASSROOM.items()
-                                                                   if form == "classroom50")],
-                       stdin=subprocess.DEVNULL, check=False)
+            json.dump(
+                {
+                    "id": 1,
+                    "created_at": "2026-11-22T10:00:00.000000+00:00",
+                    "assignment": {"id": 2},
+                    "users": [{"email": "a@example.com", "id": 3, "name": "Alice"}],
+                    "previous_submissions": [],
+                },
+                file,
+            )
+        subprocess.run(
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--net",
+                "--fork",
+                "--kill-child",
+                "bash",
+                "-c",
+                INSIDE,
+                "bash",
+                root,
+                f"{place}/layer",
+                place,
+                PLATFORM[form],
+                *(f"{k}={v}" for k, v in CLASSROOM.items() if form == "classroom50"),
+            ],
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         with open(f"{place}/out/output", encoding="utf-8", errors="replace") as file:
             said = text = file.read()
         if form != "autolab":
@@ -276,7 +436,9 @@ class Bundles(unittest.TestCase):
         self.assertAlmostEqual(score, RIGHT if which == "right" else WRONG, 1, msg=(tests, said))
         if which == "wrong":
             self.assertNotIn("found", tests["program: builds"])  # the solution
-            self.assertTrue(all(why for name, why in tests.items() if name.startswith("program: sgl")), tests)
+            self.assertTrue(
+                all(why for name, why in tests.items() if name.startswith("program: sgl")), tests
+            )
         print(f"ok - bundles: {form} gives {score:g} to the {which} one", flush=True)
 
 

@@ -23,6 +23,7 @@ class Charge(unittest.TestCase):
                 """Hundredths of a second of CPU that the other has had (proc_pid_stat(5))."""
                 with open(f"/proc/{other.pid}/stat", encoding="ascii") as file:
                     return sum(map(int, file.read().split()[13:15]))
+
             before, until = ran(), time.monotonic() + 3
             while time.monotonic() < until:
                 pass

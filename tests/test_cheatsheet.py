@@ -19,8 +19,9 @@ TYPES = ("RC", "UC", "UD")
 
 
 def printed():
-    return subprocess.run(["make", "-s", "cheatsheet"], cwd=ROOT, capture_output=True, text=True,
-                          check=True).stdout
+    return subprocess.run(
+        ["make", "-s", "cheatsheet"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def table(heading):
@@ -29,7 +30,7 @@ def table(heading):
     first = next(i for i, line in enumerate(lines) if line.startswith(heading))
     first += next(i for i, line in enumerate(lines[first:]) if line.startswith("|"))
     rows = []
-    for line in lines[first + 1:]:
+    for line in lines[first + 1 :]:
         if not line.startswith("|"):
             return rows
         rows.append([cell.strip() for cell in line[1:-1].split("|")])
@@ -48,23 +49,27 @@ def manual(page):
 
 @unittest.skipUnless(os.path.exists(MAN.format("ibv_modify_qp")), "the manual pages are not here")
 class Sheet(unittest.TestCase):
-
     def test_statuses(self):
-        names = re.findall(r"\bIBV_WC_(\w+),", re.search(r"enum ibv_wc_status {(.*?)}", header(),
-                                                        re.DOTALL).group(1))
+        names = re.findall(
+            r"\bIBV_WC_(\w+),",
+            re.search(r"enum ibv_wc_status {(.*?)}", header(), re.DOTALL).group(1),
+        )
         rows = table("Completion statuses")
         for number, name, *_ in rows:
             self.assertEqual(names[int(number)], name)
-        seen = {number for step in handout.steps("en").values()
-                for number in re.findall(r"\(status (\d+)\)", step.outcome)}
+        seen = {
+            number
+            for step in handout.steps("en").values()
+            for number in re.findall(r"\(status (\d+)\)", step.outcome)
+        }
         self.assertGreater(len(seen), 7)
         self.assertLessEqual(seen, {row[0] for row in rows})
 
     def test_transitions(self):
         text = manual("ibv_modify_qp")
         for kind in TYPES:
-            part = text[text.index(f"For QP Transport Service Type  IBV_QPT_{kind}"):]
-            part = part[:part.index(".PP")]
+            part = text[text.index(f"For QP Transport Service Type  IBV_QPT_{kind}") :]
+            part = part[: part.index(".PP")]
             state, theirs, ours = None, {}, {}
             for begins, name in re.findall(r"(?m)^(Init|RTR|RTS)|IBV_QP_(\w+)", part):
                 state = begins.upper() or state
@@ -85,8 +90,9 @@ class Sheet(unittest.TestCase):
             for name in operation.split(", "):
                 cells = re.search(rf"(?m)^IBV_WR_{name} *\|(.*)", text).group(1).split("|")
                 theirs = {kind: "X" in cell for kind, cell in zip(columns, cells)}
-                self.assertEqual([bool(cell) for cell in ours[:3]], [theirs[kind] for kind in TYPES],
-                                 name)
+                self.assertEqual(
+                    [bool(cell) for cell in ours[:3]], [theirs[kind] for kind in TYPES], name
+                )
 
     def test_limits(self):
         text = header()
@@ -108,7 +114,9 @@ class OnePage(unittest.TestCase):
 
     def test_tables(self):
         for ending in api.HEADS:
-            self.assertEqual(api.parts(f"{ROOT}/reference{ending}")[1].strip(), api.table(ending).strip())
+            self.assertEqual(
+                api.parts(f"{ROOT}/reference{ending}")[1].strip(), api.table(ending).strip()
+            )
 
     def test_calls(self):
         found = api.calls()

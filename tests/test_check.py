@@ -36,7 +36,9 @@ def mutants():
             kinds += line[:1]
             edits[-1]["-+".index(line[:1])].append(line[1:])
         part, _, reason = says.partition(" | ")
-        found.append((*head.split(" "), part, reason, [["\n".join(side) for side in edit] for edit in edits]))
+        found.append(
+            (*head.split(" "), part, reason, [["\n".join(side) for side in edit] for edit in edits])
+        )
     return found
 
 
@@ -53,19 +55,29 @@ class Check(unittest.TestCase):
         os.mkdir(directory)
         with open(path + ".c", "w", encoding="utf-8") as file:
             file.write(source)
-        objects = [f"{ROOT}/build/objects/{name}" for name in os.listdir(f"{ROOT}/build/objects")
-                   if name.endswith(".o")]
-        subprocess.run(["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"], check=True,
-                       cwd=ROOT)
+        objects = [
+            f"{ROOT}/build/objects/{name}"
+            for name in os.listdir(f"{ROOT}/build/objects")
+            if name.endswith(".o")
+        ]
+        subprocess.run(
+            ["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"],
+            check=True,
+            cwd=ROOT,
+        )
         if lab not in check.BLOCKS:
             return check.job(lab, source, path, [])
-        return check.job(lab, source, path, [], check.sanitized(directory), check.alone(lab, directory))
+        return check.job(
+            lab, source, path, [], check.sanitized(directory), check.alone(lab, directory)
+        )
 
     def judged(self, programs, **how):
         """programs: lab and source by name. All in one VM: the rows of each, or, first=True, up to the first wrong one."""
         with tempfile.TemporaryDirectory() as scratch:
-            jobs = [{**self.compiled(scratch, name.replace(" ", "-"), *program), **how}
-                    for name, program in programs.items()]
+            jobs = [
+                {**self.compiled(scratch, name.replace(" ", "-"), *program), **how}
+                for name, program in programs.items()
+            ]
             return dict(zip(programs, check.judged(jobs)))
 
     def wrong(self, wanted):
@@ -80,9 +92,13 @@ class Check(unittest.TestCase):
         rows = self.judged(programs, first=True)
         for lab, name, part, reason, _ in wanted:
             with self.subTest(lab=lab, mutant=name):
-                first = next((row for row in rows[f"{lab} {name}"] if not row["right"]),
-                             {"part": None, "why": "", "says": ""})
-                print(f"# {lab} {name}: {first['part']}: {first['why']} {first['says']}", flush=True)
+                first = next(
+                    (row for row in rows[f"{lab} {name}"] if not row["right"]),
+                    {"part": None, "why": "", "says": ""},
+                )
+                print(
+                    f"# {lab} {name}: {first['part']}: {first['why']} {first['says']}", flush=True
+                )
                 self.assertEqual(first["part"], part, first)
                 self.assertRegex(f"{first['why']} says: {first['says']}".replace("\n", " "), reason)
 
@@ -92,7 +108,9 @@ class Check(unittest.TestCase):
         programs, places = {}, starter.places()
         for lab, written in states:
             missing = [place for place in places[lab] if place["number"] not in written]
-            programs[f"{lab} {written}"] = lab, starter.starter(starter.read(starter.sample_of(lab)), missing)
+            programs[f"{lab} {written}"] = lab, starter.starter(
+                starter.read(starter.sample_of(lab)), missing
+            )
         rows = self.judged(programs)
         for lab, written in states:
             whole = set(written) == {place["number"] for place in places[lab]}
@@ -100,7 +118,11 @@ class Check(unittest.TestCase):
                 with self.subTest(lab=lab, written=written, part=row["part"]):
                     has = not row["todo"] or row["todo"] in written or (row["todo"] == 99 and whole)
                     self.assertEqual(row["right"], has, row)
-                    if not has and row["todo"] != 99 and (lab in check.BLOCKS or row["todo"] == len(written) + 1):
+                    if (
+                        not has
+                        and row["todo"] != 99
+                        and (lab in check.BLOCKS or row["todo"] == len(written) + 1)
+                    ):
                         self.assertIn(f"TODO {row['todo']} is not written", row["why"])
 
     def in_order(self, lab):
@@ -111,7 +133,7 @@ class Check(unittest.TestCase):
     def test_some(self):
         """In the quick tests."""
         few = [each for each in mutants() if each[0] not in check.BLOCKS]
-        self.wrong(few[::len(few) // FEW])
+        self.wrong(few[:: len(few) // FEW])
         self.halves([*self.in_order("02"), ("05", [2, 3])])
 
     def test_hints(self):
@@ -119,7 +141,9 @@ class Check(unittest.TestCase):
         hints = check.hints()
         for lab in check.NUMBERS:
             for part in ["builds", "memory", *(name for name, _ in check.parts_of(lab))]:
-                self.assertEqual(len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}")
+                self.assertEqual(
+                    len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}"
+                )
 
     def test_todos(self):
         """Those that are judged alone are the starters'."""
@@ -136,27 +160,47 @@ class Check(unittest.TestCase):
             starter.write("02", starter.starter_of("02", 1), mine)
 
             def learn(*arguments):
-                return subprocess.run([f"{ROOT}/learn/check/check.py", *arguments], check=False, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True)
+                return subprocess.run(
+                    [f"{ROOT}/learn/check/check.py", *arguments],
+                    check=False,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+
             first = learn("check", "02", mine)
             self.assertEqual(first.returncode, 1, first.stdout)
-            self.assertRegex(first.stdout, r"(?s)ok - builds\nok - the receive\nnot ok - the messages\n    TODO 2 is not "
-                             r"written yet.*\n2 of 6 parts; next: TODO 2 \(the messages\)\n\Z")
+            self.assertRegex(
+                first.stdout,
+                r"(?s)ok - builds\nok - the receive\nnot ok - the messages\n    TODO 2 is not "
+                r"written yet.*\n2 of 6 parts; next: TODO 2 \(the messages\)\n\Z",
+            )
             three = [learn("hint", "02", mine).stdout for _ in range(4)]
             for degree, said in zip((1, 2, 3, 3), three):
-                self.assertTrue(said.startswith(f"hint {degree} of 3 for lab 02, the messages: "), said)
-            self.assertRegex(learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +unchanged since$")
+                self.assertTrue(
+                    said.startswith(f"hint {degree} of 3 for lab 02, the messages: "), said
+                )
+            self.assertRegex(
+                learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +unchanged since$"
+            )
             path = f"{ROOT}/{mine}/send_recv.c"
             with open(path, "w", encoding="utf-8") as file:
                 file.write(starter.starter_of("02", 2))
-            self.assertRegex(learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +changed since$")
-            with subprocess.Popen([f"{ROOT}/learn/check/check.py", "watch", "02", mine], stdout=subprocess.PIPE,
-                                  text=True) as watch:
+            self.assertRegex(
+                learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +changed since$"
+            )
+            with subprocess.Popen(
+                [f"{ROOT}/learn/check/check.py", "watch", "02", mine],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as watch:
+
                 def until(wanted):
                     for line in watch.stdout:
                         if wanted in line:
                             return
                     self.fail(wanted)
+
                 until("3 of 6 parts; next: TODO 3 (undo)")
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(starter.starter_of("02", 3))
@@ -166,8 +210,13 @@ class Check(unittest.TestCase):
             self.assertIn("nothing to hint at", learn("hint", "02", mine).stdout)
 
     def test_samples_and_halves(self):
-        self.halves([state for lab in some([lab for lab in check.NUMBERS if lab not in check.BLOCKS])
-                     for state in self.in_order(lab)])
+        self.halves(
+            [
+                state
+                for lab in some([lab for lab in check.NUMBERS if lab not in check.BLOCKS])
+                for state in self.in_order(lab)
+            ]
+        )
 
     def test_blocks(self):
         for lab in check.BLOCKS:  # in the file's order, and in others
@@ -175,8 +224,12 @@ class Check(unittest.TestCase):
         self.wrong(some([each for each in mutants() if each[0] in check.BLOCKS]))
 
     def test_mutants(self):
-        wanted = [each for each in mutants() if each[0] not in check.BLOCKS and re.search(
-            os.environ.get("MUTANTS", ""), " ".join(each[:2]))]
+        wanted = [
+            each
+            for each in mutants()
+            if each[0] not in check.BLOCKS
+            and re.search(os.environ.get("MUTANTS", ""), " ".join(each[:2]))
+        ]
         if "MUTANTS" in os.environ:
             self.wrong(wanted)
             return

@@ -62,7 +62,9 @@ class Collect(Folder):
     def found(self, lab="05", where=""):
         shutil.rmtree(self.scratch)
         os.mkdir(self.scratch)
-        return {s.name: s for s in collect.collect(os.path.join(self.dir, where), lab, self.scratch)}
+        return {
+            s.name: s for s in collect.collect(os.path.join(self.dir, where), lab, self.scratch)
+        }
 
     def whole(self, found, student, lab="05", files=1):
         """It has a text and a program, of this student and lab, with so many C files."""
@@ -91,23 +93,39 @@ class Collect(Folder):
     def test_an_archive_each(self):
         files = {"x/handin-z.txt": TEXT.format("z", "07"), "x/my07/程序.c": CODE, "__MACOSX/._x": "x"}
         self.zipped("学生.zip", files)
-        self.tarred("t.tar.gz", [(tarfile.TarInfo("a b/handin-t.txt"), TEXT.format("t", "05").encode()),
-                                 (tarfile.TarInfo("a b/p.c"), CODE.encode())])
+        self.tarred(
+            "t.tar.gz",
+            [
+                (tarfile.TarInfo("a b/handin-t.txt"), TEXT.format("t", "05").encode()),
+                (tarfile.TarInfo("a b/p.c"), CODE.encode()),
+            ],
+        )
         found = self.found()
         self.whole(found["学生.zip"], "z", "07")
         self.whole(found["t.tar.gz"], "t")
 
     def test_one_archive_for_the_class(self):
-        self.zipped("all.zip", {f"class/{s}/{name}": content for s in "ab" for name, content in
-                                (("handin.txt", TEXT.format(s, "05")), ("p.c", CODE))})
+        self.zipped(
+            "all.zip",
+            {
+                f"class/{s}/{name}": content
+                for s in "ab"
+                for name, content in (("handin.txt", TEXT.format(s, "05")), ("p.c", CODE))
+            },
+        )
         found = self.found(where="all.zip")
         self.whole(found["a"], "a")
         self.whole(found["b"], "b")
 
     def test_flat(self):
         """With what Canvas, Blackboard, Moodle or the student put in front."""
-        for front, student in (("zhangsan_12_345_", "1"), ("lisi_LATE_13_346_", "2"), ("Lab_li_attempt_2026-11-01_", "3"),
-                               ("Ü3 RDMA_wu_Versuch_2026-11-01-23-58-41_", "8"), ("Wang Wu_77_assignsubmission_file_", "4")):
+        for front, student in (
+            ("zhangsan_12_345_", "1"),
+            ("lisi_LATE_13_346_", "2"),
+            ("Lab_li_attempt_2026-11-01_", "3"),
+            ("Ü3 RDMA_wu_Versuch_2026-11-01-23-58-41_", "8"),
+            ("Wang Wu_77_assignsubmission_file_", "4"),
+        ):
             self.put(f"{front}handin-{student}.txt", TEXT.format(student, "05"))
             self.put(f"{front}gather_write.c")
         self.put("handin-5.txt", TEXT.format("5", "05"))
@@ -126,9 +144,16 @@ class Collect(Folder):
 
     def test_twice(self):
         """Of what a student hands in twice the later one counts, on whatever platform."""
-        for front, name in (("li_1_100_", "li_1"), ("li_1_200_", "li_1"), ("L_li_attempt_2026-11-18-09-02-11_", "L_li"),
-                            ("L_li_attempt_2026-11-19-09-02-11_", "L_li")):
-            self.zipped(f"{front}handin-7.zip", {"handin-7.txt": TEXT.format("7", "05"), "program/p.c": CODE + front})
+        for front, name in (
+            ("li_1_100_", "li_1"),
+            ("li_1_200_", "li_1"),
+            ("L_li_attempt_2026-11-18-09-02-11_", "L_li"),
+            ("L_li_attempt_2026-11-19-09-02-11_", "L_li"),
+        ):
+            self.zipped(
+                f"{front}handin-7.zip",
+                {"handin-7.txt": TEXT.format("7", "05"), "program/p.c": CODE + front},
+            )
             self.put("L_li_attempt_2026-11-18-09-02-11.txt", "receipt\n")
             found = self.found()
             self.whole(found[name], "7")
@@ -144,13 +169,20 @@ class Collect(Folder):
         mail["Subject"] = "Abgabe Übung 3"
         mail.set_content("Grüße\n> HANDIN is attached\n")
         mail.add_alternative("<p>Grüße", subtype="html")
-        mail.add_attachment(TEXT.format("7", "05"), filename="handin-7 größer.txt", cte="quoted-printable")
+        mail.add_attachment(
+            TEXT.format("7", "05"), filename="handin-7 größer.txt", cte="quoted-printable"
+        )
         with open(self.zipped("p.zip", {"program/p.c": CODE}), "rb") as file:
-            mail.add_attachment(file.read(), maintype="application", subtype="zip", filename="p.zip")
+            mail.add_attachment(
+                file.read(), maintype="application", subtype="zip", filename="p.zip"
+            )
         os.remove(f"{self.dir}/p.zip")
         self.put("WG_ Abgabe.eml", mail.as_bytes())
         self.put("a page.mht", mail.as_bytes())
-        os.rename(self.zipped("8.zip", {"handin-8.txt": TEXT.format("8", "05"), "program/p.c": CODE}), f"{self.dir}/8.zip.txt")
+        os.rename(
+            self.zipped("8.zip", {"handin-8.txt": TEXT.format("8", "05"), "program/p.c": CODE}),
+            f"{self.dir}/8.zip.txt",
+        )
         self.put("empty.EML", b"")
         self.put("long.eml", b"Content-Type: text/plain; " + b"a=b; " * 10**6 + b"\n\nx\n")
         found = self.found()
@@ -163,7 +195,10 @@ class Collect(Folder):
     def test_text_and_file_in_two_folders(self):
         """Moodle, if it is to take both; and Windows hides .txt behind .c."""
         self.put("Li_88_assignsubmission_onlinetext/onlinetext.html", TEXT.format("8", "05"))
-        self.zipped("Li_88_assignsubmission_file/x.zip", {"gather_write.c.txt": CODE, "Makefile.txt": MAKEFILE})
+        self.zipped(
+            "Li_88_assignsubmission_file/x.zip",
+            {"gather_write.c.txt": CODE, "Makefile.txt": MAKEFILE},
+        )
         self.whole(self.found()["Li_88"], "8", files=0)
 
     def test_groups(self):
@@ -183,7 +218,10 @@ class Collect(Folder):
         self.put("one/gather_write.c")
         self.put("two/gather_write.c")
         self.assertEqual(sorted(self.found()), ["one", "two"])
-        self.assertEqual([(s.program, s.lab) for s in self.found("05", "one").values()], [(f"{self.dir}/one", "05")])
+        self.assertEqual(
+            [(s.program, s.lab) for s in self.found("05", "one").values()],
+            [(f"{self.dir}/one", "05")],
+        )
 
     def test_the_whole_suite(self):
         """Handed in with everything: the program is the student's, in my05."""
@@ -196,7 +234,9 @@ class Collect(Folder):
         self.put("other/p.c")
         self.put("s/suite/tests/t.c")
         found = self.found()["s"]
-        self.assertTrue(found.program.endswith("/my05") and found.text.endswith("handin-s.txt"), vars(found))
+        self.assertTrue(
+            found.program.endswith("/my05") and found.text.endswith("handin-s.txt"), vars(found)
+        )
 
     def test_several_texts_and_documents(self):
         old = self.put("s/handin-s.txt", TEXT.format("s", "05"))
@@ -221,15 +261,21 @@ class Collect(Folder):
         self.put("t/handin-t.txt", TEXT.format("t", "06"))
         found = self.found()
         with open(found["s"].text, encoding="ascii") as file:
-            self.assertEqual(re.findall("=== (.*)", file.read()), ["01", "measured", "answers", "end complete"])
-        self.assertEqual((found["s"].student, found["s"].remarks), ("s", ["its text is in several files"]))
+            self.assertEqual(
+                re.findall("=== (.*)", file.read()), ["01", "measured", "answers", "end complete"]
+            )
+        self.assertEqual(
+            (found["s"].student, found["s"].remarks), ("s", ["its text is in several files"])
+        )
         self.assertEqual(os.path.basename(found["t"].text), "handin-t.txt")
         self.assertEqual(found["t"].remarks, ["of 2 texts the latest complete one counts"])
 
     def test_manifest(self):
         """What was changed after make handin packed it is named."""
         name = self.put("s/program/p.c")
-        digest = subprocess.run(["sha256sum", name], check=True, capture_output=True, text=True).stdout[:64]
+        digest = subprocess.run(
+            ["sha256sum", name], check=True, capture_output=True, text=True
+        ).stdout[:64]
         self.put("s/handin-s.txt", TEXT.format("s", "05"))
         self.put("s/MANIFEST", f"{digest}  program/p.c\n{digest}  handin-s.txt\n")
         self.assertEqual(self.found()["s"].remarks, ["handin-s.txt isn't as make handin packed it"])
@@ -241,12 +287,23 @@ class Collect(Folder):
         self.zipped("root.zip", {"/tmp/evil.c": CODE})
         self.zipped("many.zip", {f"{n}.c": "" for n in range(600)})
         self.put("junk.zip", b"PK\3\4 no archive")
-        self.put("cut.tar.gz", open(self.tarred("x.tgz", [(tarfile.TarInfo("p.c"), os.urandom(5000))]), "rb").read()[:900])
+        self.put(
+            "cut.tar.gz",
+            open(self.tarred("x.tgz", [(tarfile.TarInfo("p.c"), os.urandom(5000))]), "rb").read()[
+                :900
+            ],
+        )
         self.tarred("bomb.tgz", [(tarfile.TarInfo("p.c"), bytes(9 << 20))])
         found = self.found()
-        for name, reason in (("up.zip", "leads out"), ("back.zip", "leads out"), ("root.zip", "leads out"),
-                             ("many.zip", "more than 500 files"), ("junk.zip", "can't be read"),
-                             ("cut.tar.gz", "can't be read"), ("bomb.tgz", "or 8 MiB")):
+        for name, reason in (
+            ("up.zip", "leads out"),
+            ("back.zip", "leads out"),
+            ("root.zip", "leads out"),
+            ("many.zip", "more than 500 files"),
+            ("junk.zip", "can't be read"),
+            ("cut.tar.gz", "can't be read"),
+            ("bomb.tgz", "or 8 MiB"),
+        ):
             self.assertIn(reason, found[name].refused, name)
         self.assertEqual([f for f in collect.files_of(self.scratch) if "evil" in f], [])
 
@@ -255,7 +312,10 @@ class Collect(Folder):
         link, device, hard = (tarfile.TarInfo(name) for name in ("l.c", "d.c", "h.c"))
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         device.type, hard.type, hard.linkname = tarfile.CHRTYPE, tarfile.LNKTYPE, "/etc/passwd"
-        self.tarred("t.tgz", [(link, b""), (device, b""), (hard, b""), (tarfile.TarInfo("p.c"), CODE.encode())])
+        self.tarred(
+            "t.tgz",
+            [(link, b""), (device, b""), (hard, b""), (tarfile.TarInfo("p.c"), CODE.encode())],
+        )
         self.put("s/p.c")
         os.symlink("/etc", f"{self.dir}/s/etc")
         os.symlink("/etc/passwd", f"{self.dir}/s/q.c")
@@ -275,19 +335,35 @@ class Similar(Folder):
         the sample's solution is told."""
         with open(f"{ROOT}/05_gather_write/gather_write.c", encoding="utf-8") as file:
             sample = file.read()
-        own = "".join(f"static int f{n}(int a) {{\n    int b = a * {n} + g{n}(a);\n    while (b > {n}) b -= a;\n"
-                      "    return b;\n}\n" for n in range(30))
+        own = "".join(
+            f"static int f{n}(int a) {{\n    int b = a * {n} + g{n}(a);\n    while (b > {n}) b -= a;\n"
+            "    return b;\n}\n"
+            for n in range(30)
+        )
         self.put("solution/p.c", sample)
         self.put("author/p.c", starter.starter_of("05") + own)
-        self.put("copier/p.c", starter.starter_of("05") +
-                 own.replace("b", "result").replace("a *", "value /* mine */ *").replace("int a", "int value"))
-        own_names = re.sub(r"\b(s|m|l|n|i|first|staging|method|last_of|per_wr|piece)\b", r"my_\1", sample)
+        self.put(
+            "copier/p.c",
+            starter.starter_of("05")
+            + own.replace("b", "result")
+            .replace("a *", "value /* mine */ *")
+            .replace("int a", "int value"),
+        )
+        own_names = re.sub(
+            r"\b(s|m|l|n|i|first|staging|method|last_of|per_wr|piece)\b", r"my_\1", sample
+        )
         self.put("renamed/p.c", re.sub(r"/\*.*?\*/", "", own_names, flags=re.S))
-        out = subprocess.run([f"{ROOT}/grading/similar.py", "05", self.dir], check=True, capture_output=True,
-                             text=True).stdout
-        self.assertRegex(out, r"\A *(9\d|100) %  author .*  of  copier .*\n100 %  solution .*  of  the sample's solution\n"
-                         r" *[6-9]\d %  renamed .*  of  the sample's solution\n# 4 programs\n\Z")
-
+        out = subprocess.run(
+            [f"{ROOT}/grading/similar.py", "05", self.dir],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        self.assertRegex(
+            out,
+            r"\A *(9\d|100) %  author .*  of  copier .*\n100 %  solution .*  of  the sample's solution\n"
+            r" *[6-9]\d %  renamed .*  of  the sample's solution\n# 4 programs\n\Z",
+        )
 
 
 if __name__ == "__main__":

@@ -33,8 +33,15 @@ STEPS = {
 VICTIMS = ("server", "client")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 ONE_SIDED = ("03_read", "04_atomic")  # and no line from one message to the next
-MESSAGES = ("02_send_recv", "07_gssr", "08_write_imm", "09_ud", "10_srq", "12_ordering",
-            "13_memory_window")
+MESSAGES = (
+    "02_send_recv",
+    "07_gssr",
+    "08_write_imm",
+    "09_ud",
+    "10_srq",
+    "12_ordering",
+    "13_memory_window",
+)
 
 
 def reasons(sample, step, victim, sent):
@@ -45,7 +52,9 @@ def reasons(sample, step, victim, sent):
     lines = [line]
     said = []
     if step in ("verb", "during"):
-        lines = ["sync prepared", "sync moved", "sync done"] if "05" < sample < "08" else ["sync done"]
+        lines = (
+            ["sync prepared", "sync moved", "sync done"] if "05" < sample < "08" else ["sync done"]
+        )
         if sample == "08_write_imm":
             lines = ["sync arrived=15", "sync ready", "sync done"]
         if sample == "13_memory_window":
@@ -53,7 +62,7 @@ def reasons(sample, step, victim, sent):
         if sample == "12_ordering":
             lines = ["sync ready", "sync done"]
         if sample in MESSAGES:  # it waits for a message of the victim's
-            said.append(fr"no completion of [\w ,-]+ in {TIMEOUT} s")
+            said.append(rf"no completion of [\w ,-]+ in {TIMEOUT} s")
     # A server that only lends its memory says "done" while the client's requests are under way.
     early = (step, victim) == ("done", "server") and sample != "02_send_recv"
     if sent == signal.SIGKILL and (early or step in ("verb", "during")):  # its NIC is gone
@@ -61,8 +70,11 @@ def reasons(sample, step, victim, sent):
     if (sample, victim) == ("10_srq", "client"):  # for this server it is one client less
         return [r"QPN 0x\w+ failed after \d+ messages"]
     for line in lines:
-        said.append(f"the peer is silent: no '{line}' from it" if sent == signal.SIGSTOP else
-                    f"the peer closed the connection(: no| before this side's) '{line}'")
+        said.append(
+            f"the peer is silent: no '{line}' from it"
+            if sent == signal.SIGSTOP
+            else f"the peer closed the connection(: no| before this side's) '{line}'"
+        )
     return said
 
 
@@ -89,9 +101,10 @@ class Relay:
             args += ["-n", "1000000"]
         self.port = next(ports)
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.side = {"server": start(sample, "-p", str(self.port), "--timeout", str(TIMEOUT)),
-                         "client": start(sample, "-p", str(listener.getsockname()[1]), *args,
-                                         "127.0.0.1")}
+            self.side = {
+                "server": start(sample, "-p", str(self.port), "--timeout", str(TIMEOUT)),
+                "client": start(sample, "-p", str(listener.getsockname()[1]), *args, "127.0.0.1"),
+            }
             self.link = {"client": listener.accept()[0]}
         for _ in range(200):
             try:
@@ -120,15 +133,22 @@ class Relay:
                 *lines, held[role] = (held[role] + data).split(b"\n")
                 for line in lines:
                     self.seen.append((role, line.split(b" sample")[0].decode()))
-                    caught = (role == self.victim and self.catch is not None
-                              and line.startswith(self.catch.encode()))
+                    caught = (
+                        role == self.victim
+                        and self.catch is not None
+                        and line.startswith(self.catch.encode())
+                    )
                     if caught:
                         strike(self.side[role], self.sent)
                     if not caught or self.passes:
                         self.link[peer[role]].sendall(line + b"\n")
                     if caught:
                         return time.monotonic()
-            if self.catch is None and begun is None and all((role, "sync ready") in self.seen for role in peer):
+            if (
+                self.catch is None
+                and begun is None
+                and all((role, "sync ready") in self.seen for role in peer)
+            ):
                 begun = time.monotonic()
 
 
@@ -155,9 +175,13 @@ class DeadPeer(PairTest):
         end(relay.side[victim])
         for sock in relay.link.values():
             sock.close()
-        self.check_failed(ended, sample, "client" if victim == "server" else "server",
-                          "|".join(reasons(sample, step, victim, sent)),
-                          hint=(sample, victim) != ("10_srq", "client"))
+        self.check_failed(
+            ended,
+            sample,
+            "client" if victim == "server" else "server",
+            "|".join(reasons(sample, step, victim, sent)),
+            hint=(sample, victim) != ("10_srq", "client"),
+        )
         self.assertLess(took, 2 * TIMEOUT + 4, ended)
         socket.create_server(("", relay.port)).close()  # the port is free at once
         DeadPeer.cases += 1
@@ -168,15 +192,19 @@ class DeadPeer(PairTest):
         cls.before = rdma_resources()
         cls.pool = concurrent.futures.ThreadPoolExecutor(8)  # they wait most of the time
         one = cls("case")
-        cls.outcome = {key: {sample: cls.pool.submit(one.case, sample, *key)
-                             for sample in STEPS[key[0]][2]}
-                       for key in itertools.product(STEPS, VICTIMS, SIGNALS)}
+        cls.outcome = {
+            key: {sample: cls.pool.submit(one.case, sample, *key) for sample in STEPS[key[0]][2]}
+            for key in itertools.product(STEPS, VICTIMS, SIGNALS)
+        }
 
     @classmethod
     def tearDownClass(cls):
         cls.pool.shutdown()
-        print(f"{'ok' if cls.cases else 'not ok'} - dead: {cls.cases} cases of a dead or stuck "
-              "peer", flush=True)
+        print(
+            f"{'ok' if cls.cases else 'not ok'} - dead: {cls.cases} cases of a dead or stuck "
+            "peer",
+            flush=True,
+        )
 
     def test_zz_nothing_is_left(self):
         """Last, as its name sorts: the kernel holds no more of ours than before."""
@@ -185,8 +213,9 @@ class DeadPeer(PairTest):
 
 
 def rdma_resources():
-    return subprocess.run(["rdma", "resource", "show"], capture_output=True, text=True,
-                          check=True).stdout
+    return subprocess.run(
+        ["rdma", "resource", "show"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def cell(step, victim, sent):
@@ -194,6 +223,7 @@ def cell(step, victim, sent):
         for sample, future in self.outcome[step, victim, sent].items():
             with self.subTest(sample=sample):
                 future.result()
+
     return test
 
 

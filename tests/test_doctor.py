@@ -34,8 +34,16 @@ class Doctor(unittest.TestCase):
         os.remove("/run/testenv")
 
     def doctor(self, *within, **more):
-        ended = subprocess.run([*within, DOCTOR], stdin=subprocess.DEVNULL, capture_output=True,
-                               text=True, timeout=600, check=False, cwd="/", **more)
+        ended = subprocess.run(
+            [*within, DOCTOR],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            cwd="/",
+            **more,
+        )
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
         self.assertLess(len(ended.stdout.splitlines()), 40)
         return ended.stdout
@@ -43,8 +51,13 @@ class Doctor(unittest.TestCase):
     def problems(self, out):
         found = re.findall(r"(?m)^PROBLEM: (.*)\n    fix: (.*)$", out)
         self.assertIn(f"\nproblems  {len(found)}\n", out)
-        chinese = subprocess.run(["sed", "-Ef", DOCTOR.replace(".sh", ".zh.sed")], input=out, capture_output=True,
-                                 text=True, check=True).stdout
+        chinese = subprocess.run(
+            ["sed", "-Ef", DOCTOR.replace(".sh", ".zh.sed")],
+            input=out,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         self.assertNotRegex(chinese, r"PROBLEM|fix:|\u89e3\u51b3.*(, as root|\b(the|its)\b)")
         return found
 
@@ -83,16 +96,22 @@ class Doctor(unittest.TestCase):
         server left running, a /dev/kvm that nothing drives."""
         server = start("03_read", "--timeout", "100")
         wait_for_listener(18515, server)
-        sh("ip link set dummy0 mtu 4200; mknod /dev/kvm c 10 232; "
-           "mount -t tmpfs none /usr/include/infiniband")
+        sh(
+            "ip link set dummy0 mtu 4200; mknod /dev/kvm c 10 232; "
+            "mount -t tmpfs none /usr/include/infiniband"
+        )
         try:
             out = self.doctor()
             self.assertRegex(out, r"path MTU 4096, on dummy0 \(MTU 4200\)")
             self.assertRegex(out, "kvm +/dev/kvm can't be opened")
             found = self.problems(out)
-            self.assertEqual([problem for problem, _ in found], [
-                "something listens on TCP port 18515, perhaps a server left running",
-                "missing to build: /usr/include/infiniband/verbs.h"])
+            self.assertEqual(
+                [problem for problem, _ in found],
+                [
+                    "something listens on TCP port 18515, perhaps a server left running",
+                    "missing to build: /usr/include/infiniband/verbs.h",
+                ],
+            )
             self.assertIn("-p on both sides", found[0][1])
             self.assertEqual(found[1][1], "make deps")
         finally:
@@ -112,8 +131,10 @@ class Doctor(unittest.TestCase):
     def test_no_address(self):
         sh("ip addr del 10.0.0.1/24 dev dummy0")
         try:
-            fix = self.finds("no RoCE v2 GID but link-local ones: dummy0 has no IP address",
-                             "ip addr add .* dev dummy0, as root")
+            fix = self.finds(
+                "no RoCE v2 GID but link-local ones: dummy0 has no IP address",
+                "ip addr add .* dev dummy0, as root",
+            )
             sh(fix.split(", as root")[0])
             self.assertEqual(self.problems(self.doctor()), [])
         finally:
@@ -122,13 +143,29 @@ class Doctor(unittest.TestCase):
     def test_another_network_namespace(self):
         out = self.doctor("unshare", "-n")
         self.assertNotIn("samples take this one", out)
-        self.assertEqual([problem for problem, _ in self.problems(out)], [
-            "the addresses of rxe0's GIDs are not in this network namespace: no program here can use them"])
+        self.assertEqual(
+            [problem for problem, _ in self.problems(out)],
+            [
+                "the addresses of rxe0's GIDs are not in this network namespace: no program here can use them"
+            ],
+        )
         sh("rdma system set netns exclusive")
         try:
-            self.finds("the addresses of rxe0's GIDs are not in this", "leave the namespace", "unshare", "-n")
-            self.finds("/dev/infiniband/uverbs0 is here, but no device in this network namespace", "leave the namespace",
-                       "unshare", "-nm", "sh", "-c", 'mount -t sysfs sys /sys && exec "$0"')
+            self.finds(
+                "the addresses of rxe0's GIDs are not in this",
+                "leave the namespace",
+                "unshare",
+                "-n",
+            )
+            self.finds(
+                "/dev/infiniband/uverbs0 is here, but no device in this network namespace",
+                "leave the namespace",
+                "unshare",
+                "-nm",
+                "sh",
+                "-c",
+                'mount -t sysfs sys /sys && exec "$0"',
+            )
         finally:
             sh("rdma system set netns shared")
         sh("ip -6 addr add fd00::51/64 dev dummy0 nodad; ip addr del 10.0.0.1/24 dev dummy0")
@@ -139,21 +176,34 @@ class Doctor(unittest.TestCase):
 
     def test_rxe_up_says_why_not(self):
         """The loopback interface, one that is not there, one that has a device; a network that is in use."""
+
         def rxe_up(*netdev):
-            return subprocess.run([f"{ROOT}/testenv/testenv.sh", "rxe-up", *netdev], check=False, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+            return subprocess.run(
+                [f"{ROOT}/testenv/testenv.sh", "rxe-up", *netdev],
+                check=False,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            ).stdout
+
         self.assertIn("rxe0 is on dummy0 already, not on lo", rxe_up("lo"))
-        sh("rdma link delete rxe0; rdma link add rxe7 type rxe netdev dummy0; ip link add down0 type dummy")
+        sh(
+            "rdma link delete rxe0; rdma link add rxe7 type rxe netdev dummy0; ip link add down0 type dummy"
+        )
         try:
             self.assertIn("lo is the loopback interface", rxe_up("lo"))
             self.assertIn("no network interface nosuch here", rxe_up("nosuch"))
-            self.assertIn("dummy0 has a Soft-RoCE device already, rxe7: use that one", rxe_up("dummy0"))
+            self.assertIn(
+                "dummy0 has a Soft-RoCE device already, rxe7: use that one", rxe_up("dummy0")
+            )
             self.assertRegex(rxe_up("down0"), "ip link set down0 up\n.*down0 has no IP address")
             sh(f"{ROOT}/testenv/testenv.sh rxe-down")
             self.assertIn("rxe-dummy, 10.118.51.1", rxe_up())
         finally:
-            sh(f"{ROOT}/testenv/testenv.sh rxe-down; rdma link delete rxe7; ip link delete down0; "
-               "rdma link add rxe0 type rxe netdev dummy0")
+            sh(
+                f"{ROOT}/testenv/testenv.sh rxe-down; rdma link delete rxe7; ip link delete down0; "
+                "rdma link add rxe0 type rxe netdev dummy0"
+            )
 
     def test_what_a_device_lacks(self):
         """By the real ibv_devinfo with some of its numbers changed: there is no other device here."""
@@ -161,12 +211,17 @@ class Doctor(unittest.TestCase):
         with tempfile.TemporaryDirectory() as scratch:
             tool = os.path.join(scratch, "ibv_devinfo")
             with open(tool, "w", encoding="utf-8") as file:
-                file.write('#!/bin/sh\n/usr/bin/ibv_devinfo "$@" | sed -E '
-                           '"s/(max_(srq|mw):[^0-9]*).*/\\10/; s/ATOMIC_HCA/ATOMIC_NONE/"\n')
+                file.write(
+                    '#!/bin/sh\n/usr/bin/ibv_devinfo "$@" | sed -E '
+                    '"s/(max_(srq|mw):[^0-9]*).*/\\10/; s/ATOMIC_HCA/ATOMIC_NONE/"\n'
+                )
             os.chmod(tool, 0o755)
             out = self.doctor(env={**os.environ, "PATH": scratch + ":" + os.environ["PATH"]})
-        self.assertRegex(out, r"rxe0 has none of these: atomics \(04\), shared receive queues \(10\), "
-                              r"memory windows \(13\)\n")
+        self.assertRegex(
+            out,
+            r"rxe0 has none of these: atomics \(04\), shared receive queues \(10\), "
+            r"memory windows \(13\)\n",
+        )
         self.assertEqual(self.problems(out), [])
 
     def test_no_device(self):
@@ -176,8 +231,10 @@ class Doctor(unittest.TestCase):
             sh(f"{ROOT}/testenv/testenv.sh rxe-up dummy0 >/dev/null")
             self.assertEqual(self.problems(self.doctor()), [])
         finally:
-            sh("rdma link show rxe0/1 >/dev/null 2>&1 || "
-               "rdma link add rxe0 type rxe netdev dummy0")
+            sh(
+                "rdma link show rxe0/1 >/dev/null 2>&1 || "
+                "rdma link add rxe0 type rxe netdev dummy0"
+            )
 
     def test_a_user_with_little_memlock_and_no_way_to_the_node(self):
         sh("chmod 600 /dev/infiniband/uverbs0")
@@ -187,8 +244,9 @@ class Doctor(unittest.TestCase):
             self.assertRegex(out, r"memlock +64 KiB\n")
             self.assertRegex(out, "firewall +only root sees it\n")
             found = dict(self.problems(out))
-            self.assertRegex(found["only 64 KiB of memory can be registered"],
-                             "limits.conf.*--size")
+            self.assertRegex(
+                found["only 64 KiB of memory can be registered"], "limits.conf.*--size"
+            )
             fix = found["you can't open /dev/infiniband/uverbs0"]
             self.assertIn("--device=", fix)
             sh(re.search(r"\((chmod .*) as root", fix)[1])
@@ -203,8 +261,9 @@ class Doctor(unittest.TestCase):
             found = dict(self.problems(out))
             self.assertIn("/dev/infiniband/rdma_cm can't be opened: 11 needs it", out)
             self.assertIn("ib_uverbs", found["a device, but no /dev/infiniband/uverbs*"])
-            self.assertIn("ibverbs-providers",
-                          found["the kernel has rxe0, libibverbs doesn't see it"])
+            self.assertIn(
+                "ibverbs-providers", found["the kernel has rxe0, libibverbs doesn't see it"]
+            )
         finally:
             sh("umount /dev/infiniband /etc/libibverbs.d")
 

@@ -65,9 +65,13 @@ class Tables(unittest.TestCase):
 
     def check(self, kind, link):
         compare = f"python3 -c {shlex.quote(COMPARE)} {ROOT}/fabric"
-        done = fabric(f"{compare} && cut {link} && {compare}", TOPOLOGY=kind, HOSTS="8", seconds=600)
+        done = fabric(
+            f"{compare} && cut {link} && {compare}", TOPOLOGY=kind, HOSTS="8", seconds=600
+        )
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(len(re.findall(r"(?m)^\d+ entries 56 paths$", done.stdout)), 2, done.stdout)
+        self.assertEqual(
+            len(re.findall(r"(?m)^\d+ entries 56 paths$", done.stdout)), 2, done.stdout
+        )
 
     def test_fat_tree(self):
         self.check("fat-tree", "leaf1 spine1")
@@ -133,7 +137,9 @@ class Ends(unittest.TestCase):
             os.execve(START[0], START, {**os.environ, "HOME": "/nonexistent"})  # no .bashrc
         self.prompt()
         children = f"/proc/{self.pid}/task/{self.pid}/children"
-        with open(children, encoding="utf-8") as pids, open(f"/proc/{pids.read().split()[0]}/cmdline") as keeper:
+        with open(children, encoding="utf-8") as pids, open(
+            f"/proc/{pids.read().split()[0]}/cmdline"
+        ) as keeper:
             self.folder = next(word for word in keeper.read().split("\0") if "/fabric-" in word)
 
     def prompt(self):
@@ -144,11 +150,16 @@ class Ends(unittest.TestCase):
                 said += os.read(self.terminal, 4096)
 
     def child(self, word):
-        return next(pid for pid, line in processes(os.path.basename(self.folder)).items() if word in line)
+        return next(
+            pid for pid, line in processes(os.path.basename(self.folder)).items() if word in line
+        )
 
     def tearDown(self):
         deadline = time.monotonic() + 60
-        while left := {**processes(os.path.basename(self.folder)), **dict.fromkeys(glob.glob(self.folder))}:
+        while left := {
+            **processes(os.path.basename(self.folder)),
+            **dict.fromkeys(glob.glob(self.folder)),
+        }:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
@@ -189,7 +200,9 @@ class Lab(unittest.TestCase):
             if block.startswith("make fabric"):
                 runs.append((block.splitlines()[0], []))
             elif re.match(r"at \w+> ", block):
-                runs[-1][1].extend(re.findall(r"(?ms)^at (\w+)> (.*?\n)(.*?)(?=^at \w+> |\Z)", block))
+                runs[-1][1].extend(
+                    re.findall(r"(?ms)^at (\w+)> (.*?\n)(.*?)(?=^at \w+> |\Z)", block)
+                )
         self.assertGreater(len(runs), 5)
         with tempfile.TemporaryDirectory() as folder:
             for line, steps in runs:
@@ -199,7 +212,9 @@ class Lab(unittest.TestCase):
         env = dict(re.findall(r"([A-Z]+)=(\S+)", line))
         if env.get("TOPOLOGY", "").startswith("fabric/"):
             env["TOPOLOGY"] = f"{ROOT}/{env['TOPOLOGY']}"
-        script = "".join(f"echo '##'{n}\nexport SIM_HOST={at}\n{do}" for n, (at, do, _) in enumerate(steps))
+        script = "".join(
+            f"echo '##'{n}\nexport SIM_HOST={at}\n{do}" for n, (at, do, _) in enumerate(steps)
+        )
         said = fabric(script, cwd=folder, seconds=600, **env).stdout
         parts = re.split(r"(?m)^##\d+\n", said)
         self.assertEqual(len(parts), len(steps) + 1, f"{line}\n{said}")
@@ -216,7 +231,9 @@ class Lab(unittest.TestCase):
         for name in "README.md", "README.zh.md":
             with open(f"{ROOT}/fabric/{name}", encoding="utf-8") as file:
                 text = file.read()
-            texts.append((re.findall(r"(?ms)^```\n.*?^```\n", text), len(re.findall("(?m)^#", text))))
+            texts.append(
+                (re.findall(r"(?ms)^```\n.*?^```\n", text), len(re.findall("(?m)^#", text)))
+            )
         self.assertEqual(*texts)
 
 

@@ -19,31 +19,57 @@ RIGHTS = os.environ["HV_RIGHTS"]  # tests/rights.c, built
 ALL = os.environ["HV_ALL"]  # tests/all.c
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c, built
 # No call to make fail: these return nothing, or cannot fail.
-HARMLESS = {"ibv_ack_async_event", "ibv_ack_cq_events", "ibv_free_device_list", "ibv_get_device_name",
-            "ibv_wc_status_str", "ibv_inc_rkey"}
+HARMLESS = {
+    "ibv_ack_async_event",
+    "ibv_ack_cq_events",
+    "ibv_free_device_list",
+    "ibv_get_device_name",
+    "ibv_wc_status_str",
+    "ibv_inc_rkey",
+}
 # What the error is, where it isn't ENOMEM.
 ERROR = {
-    "ibv_get_device_list": errno.ENOSYS, "ibv_open_device": errno.EACCES,
-    "ibv_query_device": errno.EIO, "ibv_query_port": errno.EIO,
-    "ibv_query_gid_ex": errno.ENODATA, "ibv_query_gid_table": errno.EIO,
-    "ibv_modify_qp": errno.EINVAL, "ibv_post_send": errno.EINVAL, "ibv_dealloc_mw": errno.EBUSY,
-    "ibv_get_cq_event": errno.EIO, "ibv_destroy_qp": errno.EBUSY,
-    "ibv_dereg_mr": errno.EBUSY, "ibv_destroy_cq": errno.EBUSY,
-    "ibv_destroy_comp_channel": errno.EBUSY, "ibv_dealloc_pd": errno.EBUSY,
-    "ibv_close_device": errno.EIO, "ibv_init_ah_from_wc": errno.EIO, "ibv_destroy_ah": errno.EBUSY,
-    "ibv_modify_srq": errno.EINVAL, "ibv_destroy_srq": errno.EBUSY, "ibv_get_async_event": errno.EIO,
+    "ibv_get_device_list": errno.ENOSYS,
+    "ibv_open_device": errno.EACCES,
+    "ibv_query_device": errno.EIO,
+    "ibv_query_port": errno.EIO,
+    "ibv_query_gid_ex": errno.ENODATA,
+    "ibv_query_gid_table": errno.EIO,
+    "ibv_modify_qp": errno.EINVAL,
+    "ibv_post_send": errno.EINVAL,
+    "ibv_dealloc_mw": errno.EBUSY,
+    "ibv_get_cq_event": errno.EIO,
+    "ibv_destroy_qp": errno.EBUSY,
+    "ibv_dereg_mr": errno.EBUSY,
+    "ibv_destroy_cq": errno.EBUSY,
+    "ibv_destroy_comp_channel": errno.EBUSY,
+    "ibv_dealloc_pd": errno.EBUSY,
+    "ibv_close_device": errno.EIO,
+    "ibv_init_ah_from_wc": errno.EIO,
+    "ibv_destroy_ah": errno.EBUSY,
+    "ibv_modify_srq": errno.EINVAL,
+    "ibv_destroy_srq": errno.EBUSY,
+    "ibv_get_async_event": errno.EIO,
 }
 # Calls that these samples alone come to, of those that stand in their code or common's.
-ONLY_IN = [("ibv_poll_cq", {*SAMPLES} - {"07_gssr", "09_ud"}),  # they have their own
-           ("ibv_bind_mw", set()),  # only by option: see test_a_bind_that_fails
-           *2 * [("ibv_post_recv", {*SAMPLES} - {"10_srq"})],  # by option: see test_a_receive_that_fails
-           ("ibv_poll_cq", {*SAMPLES} - {"07_gssr"}),  # of the other queue, after a flush
-           *2 * [("ibv_destroy_qp", {*SAMPLES} - {"10_srq"})],  # of a client that is refused, or has gone: test_10.py
-           *3 * [("ibv_modify_qp", {*SAMPLES} - {"01_hello_write", "09_ud"})]]  # written out there
+ONLY_IN = [
+    ("ibv_poll_cq", {*SAMPLES} - {"07_gssr", "09_ud"}),  # they have their own
+    ("ibv_bind_mw", set()),  # only by option: see test_a_bind_that_fails
+    *2 * [("ibv_post_recv", {*SAMPLES} - {"10_srq"})],  # by option: see test_a_receive_that_fails
+    ("ibv_poll_cq", {*SAMPLES} - {"07_gssr"}),  # of the other queue, after a flush
+    *2
+    * [
+        ("ibv_destroy_qp", {*SAMPLES} - {"10_srq"})
+    ],  # of a client that is refused, or has gone: test_10.py
+    *3 * [("ibv_modify_qp", {*SAMPLES} - {"01_hello_write", "09_ud"})],
+]  # written out there
 UNDO = re.compile("ibv_(de|close)")
 # What a server with several clients refuses one for, or counts as strange.
-GOES_ON = {("09_ud", "server", "ibv_create_ah"), ("09_ud", "server", "ibv_init_ah_from_wc"),
-           ("10_srq", "server", "ibv_modify_qp")}
+GOES_ON = {
+    ("09_ud", "server", "ibv_create_ah"),
+    ("09_ud", "server", "ibv_init_ah_from_wc"),
+    ("10_srq", "server", "ibv_modify_qp"),
+}
 GENERAL_ERR = 21  # IBV_WC_GENERAL_ERR: no real completion here carries it
 
 
@@ -55,7 +81,9 @@ def source(path):
 
 def calls_in(*directories):
     found = collections.Counter()
-    for path in (path for directory in directories for path in glob.glob(f"{ROOT}/{directory}/*.c")):
+    for path in (
+        path for directory in directories for path in glob.glob(f"{ROOT}/{directory}/*.c")
+    ):
         found.update(re.findall(r"\b(ibv_\w+)\(", source(path)))
     return {name: n for name, n in found.items() if name not in HARMLESS}
 
@@ -74,8 +102,9 @@ def preloaded(**more):
 
 def resources():
     """How many queue pairs, regions and so on the kernel holds."""
-    return subprocess.run(["rdma", "resource", "show"], capture_output=True, text=True,
-                          check=True).stdout
+    return subprocess.run(
+        ["rdma", "resource", "show"], capture_output=True, text=True, check=True
+    ).stdout
 
 
 class Verbs(PairTest):
@@ -85,17 +114,29 @@ class Verbs(PairTest):
         port = str(next(ports))
         server = start(sample, "-p", port, "--timeout", "10", *options["server"], env=server_env)
         wait_for_listener(port, server)
-        client = start(sample, "-p", port, "--timeout", "6", *options["client"], "127.0.0.1",
-                       env=client_env)
+        client = start(
+            sample, "-p", port, "--timeout", "6", *options["client"], "127.0.0.1", env=client_env
+        )
         client, server = end(client), end(server)
         return {"server": server, "client": client}
 
     def alone(self, sample, options, env):
         """A client that fails before it has said who it is; who listens there, says nothing."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            return {"client": end(start(
-                sample, "-p", str(listener.getsockname()[1]), "--timeout", "5",
-                *options["client"], "127.0.0.1", env=env))}
+            return {
+                "client": end(
+                    start(
+                        sample,
+                        "-p",
+                        str(listener.getsockname()[1]),
+                        "--timeout",
+                        "5",
+                        *options["client"],
+                        "127.0.0.1",
+                        env=env,
+                    )
+                )
+            }
 
     def sites(self, sample, options):
         """The calls to make fail: the first from each place in the code, as a list of
@@ -132,11 +173,16 @@ class Verbs(PairTest):
         error = ERROR.get(call, errno.ENOMEM)
         status, told = 1, rf"{call}[^:]*: {os.strerror(error)} \({error}\)"
         # A device that doesn't answer is passed over; here there is no other.
-        told += (rf"|warning: rxe0 passed over: {os.strerror(error)}\n"
-                 rf"{sample} {role}: no ACTIVE port with a usable GID on any device")
+        told += (
+            rf"|warning: rxe0 passed over: {os.strerror(error)}\n"
+            rf"{sample} {role}: no ACTIVE port with a usable GID on any device"
+        )
         if call == "ibv_get_device_list":
-            told = ("no RDMA device here: " + os.strerror(error) +
-                    "|no ACTIVE port with a usable GID on any device")
+            told = (
+                "no RDMA device here: "
+                + os.strerror(error)
+                + "|no ACTIVE port with a usable GID on any device"
+            )
             status = sides[role].status if sides[role].status in (1, 77) else 77
         elif call == "ibv_query_gid_ex":
             told = rf"no such GID index: {os.strerror(error)}"
@@ -144,27 +190,44 @@ class Verbs(PairTest):
             told = "ibv_poll_cq"
         elif call == "completion" and (sample, role) == ("10_srq", "server"):
             return None  # for this server it is one client less, see test_10.py
-        elif (sample, role, call) in GOES_ON:  # with other clients; here none comes, or the one gets no answer
+        elif (
+            sample,
+            role,
+            call,
+        ) in GOES_ON:  # with other clients; here none comes, or the one gets no answer
             told += rf"|(refused a client: {call}.*\n{sample} {role}: no client came in 10 s)"
             told += "|the peer closed the connection: no 'sync done' from it"
         elif call == "completion":
             told = rf"completion of [^:]+: general error \(status {GENERAL_ERR}\)"
         try:
-            self.check_failed(sides[role], sample, role,
-                              rf"(?m)^{sample} {role}: ({told}).*\n  hint: \S", status)
+            self.check_failed(
+                sides[role], sample, role, rf"(?m)^{sample} {role}: ({told}).*\n  hint: \S", status
+            )
             if not alone:
                 peer = "client" if role == "server" else "server"
                 # All was done, and the verdicts given.
-                asked_the_way = call == "ibv_destroy_ah" and "DATAGRAMS" not in sides[role].out  # 09, before it accepts
-                if UNDO.match(call) and not asked_the_way or "ibv_modify_qp to ERR" in sides[role].err:
+                asked_the_way = (
+                    call == "ibv_destroy_ah" and "DATAGRAMS" not in sides[role].out
+                )  # 09, before it accepts
+                if (
+                    UNDO.match(call)
+                    and not asked_the_way
+                    or "ibv_modify_qp to ERR" in sides[role].err
+                ):
                     self.assertEqual((sides[peer].status, sides[peer].err), (0, ""))
                     self.check_result(sides[peer], sample, peer, "PASS")
                 else:
-                    self.check_failed(sides[peer], sample, peer, rf"(?m)^{sample} {peer}: \S",
-                                      hint=(sample, peer) != ("10_srq", "server"))
+                    self.check_failed(
+                        sides[peer],
+                        sample,
+                        peer,
+                        rf"(?m)^{sample} {peer}: \S",
+                        hint=(sample, peer) != ("10_srq", "server"),
+                    )
         except AssertionError as why:
             return f"{sample}, {role}'s {name}: {why}\n" + "\n".join(
-                f"{r}: {s}" for r, s in sides.items())
+                f"{r}: {s}" for r, s in sides.items()
+            )
         return None
 
     def inject(self, sample, site, options):
@@ -179,7 +242,11 @@ class Verbs(PairTest):
             else:
                 sides = self.pair(sample, options, **{role + "_env": env})
             # Whether a side has to sleep until an event, and how often it polls, is chance: then once more.
-            if sides[role].status != 0 or name not in ("ibv_get_cq_event", "ibv_req_notify_cq", "ibv_poll_cq"):
+            if sides[role].status != 0 or name not in (
+                "ibv_get_cq_event",
+                "ibv_req_notify_cq",
+                "ibv_poll_cq",
+            ):
                 break
             number -= name == "ibv_poll_cq"
         return self.explain(sample, sides, role, name, len(sides) == 1)
@@ -207,28 +274,45 @@ class Verbs(PairTest):
         for sample in chosen:
             for name, count in calls_in("common", sample).items():
                 count -= sum(sample not in where for call, where in ONLY_IN if call == name)
-                self.assertGreaterEqual(total[sample][name], count,
-                                        f"{sample}: {name} not reached")
+                self.assertGreaterEqual(total[sample][name], count, f"{sample}: {name} not reached")
         print(f"ok - verbs: {injected} failures injected", flush=True)
 
-
     def test_a_bind_that_fails(self):
-        sides = self.pair("13_memory_window", {"server": [], "client": ["-w", "1"]},
-                          preloaded(HV_FAIL="ibv_bind_mw:1:12"))
+        sides = self.pair(
+            "13_memory_window",
+            {"server": [], "client": ["-w", "1"]},
+            preloaded(HV_FAIL="ibv_bind_mw:1:12"),
+        )
         self.assertIsNone(self.explain("13_memory_window", sides, "server", "ibv_bind_mw", False))
-
 
     def test_a_receive_that_fails(self):
         """The first that the server posts again, after the eight of its only client."""
-        sides = self.pair("10_srq", {"server": ["--own"], "client": []}, preloaded(HV_FAIL="ibv_post_recv:9:12"))
+        sides = self.pair(
+            "10_srq", {"server": ["--own"], "client": []}, preloaded(HV_FAIL="ibv_post_recv:9:12")
+        )
         self.assertIsNone(self.explain("10_srq", sides, "server", "ibv_post_recv", False))
 
 
 INVALID, ACCESS = 9, 10  # IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
-ALLOWED = {"01": ("write",), "02": (), "03": ("read",), "04": ("add", "swap"),
-           "05": ("write",), "06": ("read",), "07": (),
-           "08": ("write",), "12": ("read",), "13": ("write",)}
-ENDS = ("02", "07", "08", "12", "13")  # the server waits for completions: it sees its queue pair fail
+ALLOWED = {
+    "01": ("write",),
+    "02": (),
+    "03": ("read",),
+    "04": ("add", "swap"),
+    "05": ("write",),
+    "06": ("read",),
+    "07": (),
+    "08": ("write",),
+    "12": ("read",),
+    "13": ("write",),
+}
+ENDS = (
+    "02",
+    "07",
+    "08",
+    "12",
+    "13",
+)  # the server waits for completions: it sees its queue pair fail
 
 
 class Rights(PairTest):
@@ -244,12 +328,20 @@ class Rights(PairTest):
         """Returns server, client, and how the access ended."""
         port = str(next(ports))
         env = preloaded(HV_GRANT=grant) if grant else None
-        elsewhere = FIXED and ("setarch", os.uname().machine)  # memory lies at another address than in the last run
+        elsewhere = FIXED and (
+            "setarch",
+            os.uname().machine,
+        )  # memory lies at another address than in the last run
         server = start(sample, "-v", "-p", port, "--timeout", "30", env=env, there=elsewhere)
         wait_for_listener(port, server)
-        client = end(subprocess.Popen(
-            [RIGHTS, sample, verb, at, str(length), key, port], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        client = end(
+            subprocess.Popen(
+                [RIGHTS, sample, verb, at, str(length), key, port],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
         ended = re.search(r"ended .* \((\d+)\)", client.out)
         return end(server), client, ended and int(ended[1])
 
@@ -264,8 +356,10 @@ class Rights(PairTest):
             else:
                 self.check_failed(server, sample, "server", "flushed|Flushed|the peer closed")
         except AssertionError as why:
-            return (f"{sample}, grant={grant}: {verb} of {length} bytes at {at}, key {key}: {why}\n"
-                    f"server: {server}\nclient: {client}")
+            return (
+                f"{sample}, grant={grant}: {verb} of {length} bytes at {at}, key {key}: {why}\n"
+                f"server: {server}\nclient: {client}"
+            )
         return None
 
     def stale(self):
@@ -311,15 +405,17 @@ class Rights(PairTest):
     def test_what_is_spoilt_at_the_last_moment_is_found(self):
         """After the right data wrong data comes, just before the client says done."""
         for sample, at, length, said in (
-                ("01_hello_write", "+100", 8, "memory does not hold the text that was sent"),
-                ("04_atomic", "+0", 8, "the word is \\d+, not \\d+"),
-                ("05_gather_write", "+0", 8, "message: byte 0 of 4096 is 0x.. \\(poison"),
-                ("05_gather_write", "+4088", 8, "message: byte 4088 of 4096 is 0x")):
+            ("01_hello_write", "+100", 8, "memory does not hold the text that was sent"),
+            ("04_atomic", "+0", 8, "the word is \\d+, not \\d+"),
+            ("05_gather_write", "+0", 8, "message: byte 0 of 4096 is 0x.. \\(poison"),
+            ("05_gather_write", "+4088", 8, "message: byte 4088 of 4096 is 0x"),
+        ):
             with self.subTest(sample=sample, at=at):
                 server, client, ended = self.attempt(sample, "spoil", at, length, "lent")
                 self.assertEqual((client.status, ended), (0, 0), client)
-                self.check_failed(server, sample, "server", rf"(?m)^{sample} server: {said}",
-                                  hint=False)
+                self.check_failed(
+                    server, sample, "server", rf"(?m)^{sample} server: {said}", hint=False
+                )
                 self.assertIn("rights client: the peer sent 'verdict FAIL'", client.err)
 
 
@@ -328,16 +424,26 @@ class Memcheck(PairTest):
 
     # Translating is most of the time: optimize little. (At level 0, "pxor %xmm2,%xmm2" counts
     # as a use of what xmm2 held.)
-    VALGRIND = ("valgrind", "--vex-iropt-level=1", "--error-exitcode=99", "--leak-check=full",
-                "--show-leak-kinds=definite,indirect,possible", "--track-fds=yes",
-                "--read-inline-info=no",  # 1 s less
-                f"--suppressions={ROOT}/tests/valgrind.supp")
+    VALGRIND = (
+        "valgrind",
+        "--vex-iropt-level=1",
+        "--error-exitcode=99",
+        "--leak-check=full",
+        "--show-leak-kinds=definite,indirect,possible",
+        "--track-fds=yes",
+        "--read-inline-info=no",  # 1 s less
+        f"--suppressions={ROOT}/tests/valgrind.supp",
+    )
 
     @classmethod
     def setUpClass(cls):
         """Reading libc's symbols takes half of the time. Those that may be needed are ld.so's."""
-        notes = subprocess.run(["readelf", "-n", "/lib/x86_64-linux-gnu/libc.so.6"], capture_output=True, text=True,
-                               check=True).stdout
+        notes = subprocess.run(
+            ["readelf", "-n", "/lib/x86_64-linux-gnu/libc.so.6"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         build_id = re.search(r"Build ID: (..)(\w+)", notes)
         debug = f"/usr/lib/debug/.build-id/{build_id[1]}/{build_id[2]}.debug"
         if IN_VM and os.path.exists(debug):
@@ -345,8 +451,13 @@ class Memcheck(PairTest):
 
     def begin(self, role):
         """tests/all.c, which runs what it is told."""
-        return subprocess.Popen([*self.VALGRIND, f"--log-file={self.dir}/%p", ALL, f"{self.dir}/{role}"],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        return subprocess.Popen(
+            [*self.VALGRIND, f"--log-file={self.dir}/%p", ALL, f"{self.dir}/{role}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
 
     def look(self, line, sample, *server_args):
         """One pair. Returns how each side ended."""
@@ -366,14 +477,18 @@ class Memcheck(PairTest):
         self.pids = {}
         with tempfile.TemporaryDirectory() as self.dir:
             self.sides = {role: self.begin(role) for role in ("server", "client")}
-            for line, (sample, *args) in enumerate([*((sample,) for sample in SAMPLES), ("10_srq", "--own")]):
+            for line, (sample, *args) in enumerate(
+                [*((sample,) for sample in SAMPLES), ("10_srq", "--own")]
+            ):
                 for role, side in self.look(line, sample, *args).items():
                     with self.subTest(sample=sample, role=role):
                         self.assertEqual(side.status, 0, side)
                         self.check_result(side, sample, role, "PASS")
             for role, side in self.sides.items():
                 side.communicate()
-                with self.subTest(role=role):  # an error in the first pair is one of all the later ones, too
+                with self.subTest(
+                    role=role
+                ):  # an error in the first pair is one of all the later ones, too
                     self.assertEqual(side.returncode, 0)
             self.assertEqual(len(self.pids), 2 * len(SAMPLES) + 2)
             for pid, which in self.pids.items():
@@ -381,7 +496,9 @@ class Memcheck(PairTest):
                     log = read(f"{self.dir}/{pid}")
                     self.assertIn("ERROR SUMMARY: 0 errors", log)
                     self.assertIn("FILE DESCRIPTORS: ", log)
-                    self.assertNotRegex(log, r"Open [^\n]*descriptor [^\n]*\n(?!==\d+==    <inherited)")
+                    self.assertNotRegex(
+                        log, r"Open [^\n]*descriptor [^\n]*\n(?!==\d+==    <inherited)"
+                    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,16 @@ import unittest
 
 from samples import ROOT, main
 
-COMMAND = ["testenv/testenv.sh", "run", "testenv/pair.sh", "05_gather_write/gather_write",
-           "--bench", "--iters=1", "--sizes=64K", "--timeout=300"]
+COMMAND = [
+    "testenv/testenv.sh",
+    "run",
+    "testenv/pair.sh",
+    "05_gather_write/gather_write",
+    "--bench",
+    "--iters=1",
+    "--sizes=64K",
+    "--timeout=300",
+]
 CSV = os.path.join(ROOT, "results", f"test-figures-{os.environ.get('KERNEL', '')}" + "{}.csv")
 
 
@@ -28,8 +36,17 @@ class Figures(unittest.TestCase):
     def setUpClass(cls):
         env = {**os.environ, "TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000"}
         os.makedirs(os.path.dirname(CSV), exist_ok=True)
-        runs = [subprocess.Popen([*COMMAND, f"--csv={CSV.format(i)}"], cwd=ROOT, env=env, stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, text=True) for i in range(2)]
+        runs = [
+            subprocess.Popen(
+                [*COMMAND, f"--csv={CSV.format(i)}"],
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(2)
+        ]
         cls.texts = [run.communicate()[0] for run in runs]
         cls.runs = [figures(text) for text in cls.texts]
 
@@ -50,7 +67,10 @@ class Figures(unittest.TestCase):
         """More than one piece: what grade goes by, if a student's kernel is another one."""
         with open(os.path.join(ROOT, "grading", "reference.txt"), encoding="ascii") as file:
             reference = figures(file.read().partition("06_scatter_read")[0])
-        here, there = (float(run["sgl", 64]["lat_p50_us"]) - float(run["contig", 64]["lat_p50_us"]) for run in (self.runs[0], reference))
+        here, there = (
+            float(run["sgl", 64]["lat_p50_us"]) - float(run["contig", 64]["lat_p50_us"])
+            for run in (self.runs[0], reference)
+        )
         self.assertLess(abs(here / there - 1), 0.06, (here, there))
 
     def test_a_list_of_whole_packets_costs_nothing(self):
@@ -72,20 +92,38 @@ class Figures(unittest.TestCase):
                 self.assertGreater(self.mbps("auto", block) / best, 0.98, block)
 
     def test_the_model_finds_the_crossover(self):
-        said = subprocess.run([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
-                              capture_output=True, text=True, check=True).stdout
-        low, high, predicted, _ = map(int, re.search(
-            r"^MODEL .*crossover_measured=(\d+)\.\.(\d+) crossover_predicted=(\d+)\.\.(\d+)$", said, re.M).groups())
+        said = subprocess.run(
+            [os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        low, high, predicted, _ = map(
+            int,
+            re.search(
+                r"^MODEL .*crossover_measured=(\d+)\.\.(\d+) crossover_predicted=(\d+)\.\.(\d+)$",
+                said,
+                re.M,
+            ).groups(),
+        )
         self.assertTrue(low / 2 <= predicted <= low * 2, said)
         self.assertEqual(high, 2 * low)
-        self.assertLess({("copy", low), ("sgl", high)}, set(self.runs[0]), "sizes that were measured")
+        self.assertLess(
+            {("copy", low), ("sgl", high)}, set(self.runs[0]), "sizes that were measured"
+        )
         row = next(line for line in said.splitlines() if line.startswith(f"{low:8} "))
-        self.assertLess(float(row.split("|")[3].split()[0].rstrip("=")), 0.99, "copying is faster there")
+        self.assertLess(
+            float(row.split("|")[3].split()[0].rstrip("=")), 0.99, "copying is faster there"
+        )
 
     def test_equal_figures_are_marked(self):
         """What differs by no more than a per cent, and nothing else."""
-        said = subprocess.run([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
-                              capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3][1:]
         self.assertGreater(len(rows), 11)
         marked = 0
@@ -103,12 +141,18 @@ class Figures(unittest.TestCase):
 
     def test_a_program_of_ones_own_is_drawn_beside_the_reference(self):
         name = os.path.basename(CSV.format(0))[:-4]
-        subprocess.run([os.path.join(ROOT, "bench", "plot.sh"), name], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [os.path.join(ROOT, "bench", "plot.sh"), name], check=True, stdout=subprocess.DEVNULL
+        )
         for sweep in ("message", "block"):
-            with open(os.path.join(ROOT, "results", f"{name}-{sweep}.svg"), encoding="utf-8") as file:
+            with open(
+                os.path.join(ROOT, "results", f"{name}-{sweep}.svg"), encoding="utf-8"
+            ) as file:
                 drawn = file.read()
             self.assertEqual(len(set(re.findall(r">reference \w+", drawn))), 5, sweep)
-            circles = drawn.count("<use xlink:href='#gpPt5'")  # of 4 sizes of messages, 11 of blocks; in the key
+            circles = drawn.count(
+                "<use xlink:href='#gpPt5'"
+            )  # of 4 sizes of messages, 11 of blocks; in the key
             self.assertGreaterEqual(circles, 5 * (4 if sweep == "message" else 11) + 5, sweep)
 
 

@@ -18,8 +18,15 @@ TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 
 
 def sh(command, cwd=None, **env):
-    return subprocess.run(["bash", "-c", command], cwd=cwd, env={**os.environ, **env}, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd,
+        env={**os.environ, **env},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
 
 
 class Packages(unittest.TestCase):
@@ -34,14 +41,17 @@ class Packages(unittest.TestCase):
         assert made.returncode == 0, made.stderr
         deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*", "*.deb")), key=os.path.getsize)
         cls.whole = deb
-        unpacked = sh(f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards --exclude='*/drivers/gpu/*'"
-                      " --exclude='*/sound/*' --exclude='*/staging/*' --exclude='*/media/*'"
-                      " --exclude='*/wireless/*' './boot/vmlinuz*' './lib/modules/*'", cwd=cls.dir)
+        unpacked = sh(
+            f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards --exclude='*/drivers/gpu/*'"
+            " --exclude='*/sound/*' --exclude='*/staging/*' --exclude='*/media/*'"
+            " --exclude='*/wireless/*' './boot/vmlinuz*' './lib/modules/*'",
+            cwd=cls.dir,
+        )
         assert unpacked.returncode == 0, unpacked.stderr
-        cls.linux, = glob.glob(os.path.join(cls.dir, "boot", "vmlinuz*"))
+        (cls.linux,) = glob.glob(os.path.join(cls.dir, "boot", "vmlinuz*"))
         found = glob.glob(os.path.join(cls.dir, "lib", "modules", "*", "kernel"))
-        cls.modules, = found
-        cls.rxe, = glob.glob(cls.modules + "/drivers/infiniband/sw/rxe/rdma_rxe.ko*")
+        (cls.modules,) = found
+        (cls.rxe,) = glob.glob(cls.modules + "/drivers/infiniband/sw/rxe/rdma_rxe.ko*")
 
     def setUp(self):
         self.work = tempfile.mkdtemp(dir=self.dir)
@@ -60,13 +70,20 @@ class Packages(unittest.TestCase):
             to = os.path.join(tree, path)
             os.makedirs(os.path.dirname(to), exist_ok=True)
             if kind == "modules":
-                shutil.copytree(self.modules, to, copy_function=os.link,
-                                ignore=shutil.ignore_patterns("rdma_rxe.ko*"))
+                shutil.copytree(
+                    self.modules,
+                    to,
+                    copy_function=os.link,
+                    ignore=shutil.ignore_patterns("rdma_rxe.ko*"),
+                )
             else:
                 source = self.linux if kind == "linux" else self.rxe
                 shutil.copy(source, to + (".xz" if source.endswith(".xz") else ""))
-        control = (f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a test <a@b>\n"
-                   + (f"Depends: {depends}\n" if depends else "") + "Description: a test\n")
+        control = (
+            f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a test <a@b>\n"
+            + (f"Depends: {depends}\n" if depends else "")
+            + "Description: a test\n"
+        )
         with open(os.path.join(tree, "DEBIAN", "control"), "w", encoding="ascii") as file:
             file.write(control)
         deb = os.path.join(self.repo, name + "_1_amd64.deb")
@@ -74,8 +91,10 @@ class Packages(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         with open(deb, "rb") as file:
             data = file.read()
-        self.index += (f"{control}Filename: ./{os.path.basename(deb)}\nSize: {len(data)}\n"
-                       f"SHA256: {hashlib.sha256(data).hexdigest()}\n\n")
+        self.index += (
+            f"{control}Filename: ./{os.path.basename(deb)}\nSize: {len(data)}\n"
+            f"SHA256: {hashlib.sha256(data).hexdigest()}\n\n"
+        )
         return deb
 
     def apt(self):
@@ -112,7 +131,9 @@ class Packages(unittest.TestCase):
 
     def test_ubuntu_with_extra_modules(self):
         v = "6.8.0-1-generic"
-        self.package("linux-image-generic", f"linux-image-{v}, linux-modules-extra-{v}, linux-firmware")
+        self.package(
+            "linux-image-generic", f"linux-image-{v}, linux-modules-extra-{v}, linux-firmware"
+        )
         self.package(f"linux-image-{v}", f"kmod, linux-modules-{v}", linux=f"boot/vmlinuz-{v}")
         self.package(f"linux-modules-{v}", modules=f"lib/modules/{v}/kernel")
         self.package(f"linux-modules-extra-{v}", rxe=f"lib/modules/{v}/kernel/x/rdma_rxe.ko")
@@ -130,8 +151,11 @@ class Packages(unittest.TestCase):
         v = "7.0.0-1-generic"
         self.package("linux-image-generic", f"linux-image-{v}")
         self.package(f"linux-image-{v}", f"linux-modules-{v}", linux=f"boot/vmlinuz-{v}")
-        self.package(f"linux-modules-{v}", modules=f"usr/lib/modules/{v}/kernel",
-                     rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        self.package(
+            f"linux-modules-{v}",
+            modules=f"usr/lib/modules/{v}/kernel",
+            rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko",
+        )
         self.makes_one(KERNEL="linux-image-generic", **self.apt())
 
     def test_debian_since_7(self):
@@ -139,28 +163,49 @@ class Packages(unittest.TestCase):
         self.package("linux-image-amd64", f"linux-image-{v}")
         self.package(f"linux-image-{v}", f"linux-binary-{v}, linux-modules-{v}, dracut")
         self.package(f"linux-binary-{v}", linux=f"usr/lib/modules/{v}/vmlinuz")
-        self.package(f"linux-modules-{v}", modules=f"usr/lib/modules/{v}/kernel",
-                     rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko")
+        self.package(
+            f"linux-modules-{v}",
+            modules=f"usr/lib/modules/{v}/kernel",
+            rxe=f"usr/lib/modules/{v}/kernel/x/rdma_rxe.ko",
+        )
         self.makes_one(KERNEL="linux-image-amd64", **self.apt())
 
     def test_by_hand_in_two_files(self):
-        self.makes_one(KERNEL_DEB=" ".join((
-            self.package("a", linux="boot/vmlinuz-1"),
-            self.package("b", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"))))
+        self.makes_one(
+            KERNEL_DEB=" ".join(
+                (
+                    self.package("a", linux="boot/vmlinuz-1"),
+                    self.package(
+                        "b", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"
+                    ),
+                )
+            )
+        )
 
     def test_no_soft_roce(self):
-        self.refused(r"no Soft-RoCE \(a file rdma_rxe.ko\) in: .*a_1_amd64.deb. Another kernel may do",
-                     KERNEL_DEB=self.package("a", linux="boot/vmlinuz-1", modules="lib/modules/1/kernel"))
+        self.refused(
+            r"no Soft-RoCE \(a file rdma_rxe.ko\) in: .*a_1_amd64.deb. Another kernel may do",
+            KERNEL_DEB=self.package("a", linux="boot/vmlinuz-1", modules="lib/modules/1/kernel"),
+        )
 
     def test_no_kernel(self):
-        self.refused(r"no kernel \(a file vmlinuz\) in: ", KERNEL_DEB=self.package(
-            "a", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"))
+        self.refused(
+            r"no kernel \(a file vmlinuz\) in: ",
+            KERNEL_DEB=self.package(
+                "a", modules="lib/modules/1/kernel", rxe="lib/modules/1/kernel/rdma_rxe.ko"
+            ),
+        )
 
     def test_another_processor(self):
-        deb = self.package("a", linux="boot/vmlinuz-1", modules="lib/modules/1/kernel",
-                           rxe="lib/modules/1/kernel/rdma_rxe.ko")
-        self.refused("a kernel for another processor than aarch64", KERNEL_DEB=deb,
-                     TESTENV_ARCH="aarch64")
+        deb = self.package(
+            "a",
+            linux="boot/vmlinuz-1",
+            modules="lib/modules/1/kernel",
+            rxe="lib/modules/1/kernel/rdma_rxe.ko",
+        )
+        self.refused(
+            "a kernel for another processor than aarch64", KERNEL_DEB=deb, TESTENV_ARCH="aarch64"
+        )
 
     def test_half_a_package(self):
         half = os.path.join(self.work, "half.deb")
@@ -187,10 +232,22 @@ class Packages(unittest.TestCase):
         self.refused("apt-get could not download linux-image-amd64 - is there a network", **apt)
 
     def test_two_at_a_time_make_one(self):
-        env = {**os.environ, "TESTENV_CACHE": os.path.join(self.work, "kernels"),
-               "KERNEL_DEB": self.whole}
-        both = [subprocess.Popen([KERNEL_SH], env=env, stdout=subprocess.PIPE, text=True,
-                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) for _ in "ab"]
+        env = {
+            **os.environ,
+            "TESTENV_CACHE": os.path.join(self.work, "kernels"),
+            "KERNEL_DEB": self.whole,
+        }
+        both = [
+            subprocess.Popen(
+                [KERNEL_SH],
+                env=env,
+                stdout=subprocess.PIPE,
+                text=True,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+            )
+            for _ in "ab"
+        ]
         ended = [process.communicate(timeout=1500) for process in both]
         self.assertEqual(ended[0][0], ended[1][0])
         self.assertEqual(sum("unpacking" in err for _, err in ended), 1, ended)
@@ -198,8 +255,13 @@ class Packages(unittest.TestCase):
 
     def test_interrupted(self):
         env = {**os.environ, "TESTENV_CACHE": os.path.join(self.work, "kernels")}
-        process = subprocess.Popen([KERNEL_SH], env={**env, "KERNEL_DEB": self.whole}, text=True,
-                                   stderr=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            [KERNEL_SH],
+            env={**env, "KERNEL_DEB": self.whole},
+            text=True,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         self.assertIn("unpacking", process.stderr.readline())
         os.killpg(process.pid, 15)
         process.communicate()
@@ -222,13 +284,18 @@ class Stopped(unittest.TestCase):
                     file.write(sh("uname -nr").stdout.strip() + f" {kernel}\n")
 
             def run(says=""):
-                ended = sh(f"{TESTENV} run sh -c 'cat /sys/class/infiniband/*/ports/1/state'", **env)
+                ended = sh(
+                    f"{TESTENV} run sh -c 'cat /sys/class/infiniband/*/ports/1/state'", **env
+                )
                 self.assertEqual((ended.returncode, ended.stdout), (0, "4: ACTIVE\n"), ended.stderr)
                 self.assertRegex(ended.stderr, f"^{says}$")
                 return glob.glob(os.path.join(cache, "vm-[0-9]*", ""))
 
-            once, useless = r"testenv: starting a VM \(once.*\n", r"testenv: the stopped VM in .* is of no use.*\n"
-            vm, = run(once)
+            once, useless = (
+                r"testenv: starting a VM \(once.*\n",
+                r"testenv: the stopped VM in .* is of no use.*\n",
+            )
+            (vm,) = run(once)
             self.assertEqual(run(), [vm])
             good, state = os.path.join(cache, "good"), vm + "state"
             shutil.copytree(vm, good)
@@ -246,9 +313,14 @@ class Stopped(unittest.TestCase):
             os.remove(vm + "sum")
             self.assertEqual(run(useless), [])
             # Stopped before it was stored.
-            process = subprocess.Popen([TESTENV, "run", "true"], env={**os.environ, **env,
-                                       "TESTENV_MTU": "2000"}, stdin=subprocess.DEVNULL, text=True,
-                                       stderr=subprocess.PIPE, start_new_session=True)
+            process = subprocess.Popen(
+                [TESTENV, "run", "true"],
+                env={**os.environ, **env, "TESTENV_MTU": "2000"},
+                stdin=subprocess.DEVNULL,
+                text=True,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
             self.assertRegex(process.stderr.readline(), once.rstrip("\n"))
             os.killpg(process.pid, 15)
             process.communicate()

@@ -33,8 +33,16 @@ PATCHES = os.path.join(ROOT, "tests", "breakit")
 ENV = {**os.environ, "GIT_CEILING_DIRECTORIES": os.path.join(ROOT, "build")}
 LIMIT = 600  # seconds for one block of commands
 ANSWER = 300  # for all that the VM is asked at a time, on an idle machine
-counts = dict.fromkeys(("blocks run", "blocks left out", "outputs compared",
-                        "break-it patches run", "references followed"), 0)
+counts = dict.fromkeys(
+    (
+        "blocks run",
+        "blocks left out",
+        "outputs compared",
+        "break-it patches run",
+        "references followed",
+    ),
+    0,
+)
 
 # Command blocks that aren't run here, by what stands in them, and why.
 NOT_RUN = {
@@ -57,8 +65,14 @@ def run_on_terminal(script, cwd, may_start, has_begun):
     """What bash shows when it runs script, as on a terminal, and its exit status."""
     may_start.wait(LIMIT)
     ours, theirs = pty.openpty()
-    bash = subprocess.Popen(["timeout", str(LIMIT), "bash", "-c", script], cwd=cwd, env=ENV,
-                            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    bash = subprocess.Popen(
+        ["timeout", str(LIMIT), "bash", "-c", script],
+        cwd=cwd,
+        env=ENV,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
     os.close(theirs)
     seen = b""
     while True:
@@ -112,9 +126,18 @@ class Vm:
     def __init__(self, copy):
         self.number, self.copy = 0, copy
         self.process = subprocess.Popen(
-            [os.path.join(copy, "testenv", "testenv.sh"), "run", *FIXED, "python3",
-             "tests/test_labs.py", "guest"], cwd=copy, stdin=subprocess.DEVNULL,
-            env={"TESTENV_LIMIT": "3000", **ENV})
+            [
+                os.path.join(copy, "testenv", "testenv.sh"),
+                "run",
+                *FIXED,
+                "python3",
+                "tests/test_labs.py",
+                "guest",
+            ],
+            cwd=copy,
+            stdin=subprocess.DEVNULL,
+            env={"TESTENV_LIMIT": "3000", **ENV},
+        )
 
     def request(self, jobs, at_a_time=1):
         name = os.path.join(self.copy, "results", str(self.number))
@@ -181,8 +204,14 @@ class Compiler:
         self.directory = directory
         os.makedirs(directory)
         parts = [os.path.join(ROOT, part) for part in ("common", "blocks")]
-        self.flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1",
-                      *("-I" + part for part in parts)]
+        self.flags = [
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            *("-I" + part for part in parts),
+        ]
         sources = [source for part in parts for source in sorted(glob.glob(part + "/*.c"))]
         subprocess.run(["gcc", *self.flags, "-c", *sources], cwd=directory, check=True)
         self.objects = [os.path.basename(source)[:-1] + "o" for source in sources]
@@ -190,9 +219,12 @@ class Compiler:
     def compile(self, source, program):
         """What gcc says; nothing if all is well."""
         return subprocess.run(
-            ["gcc", *self.flags, "-o", program, source, *self.objects, "-lrdmacm",
-             "-libverbs"],
-            cwd=self.directory, capture_output=True, text=True, check=False).stderr
+            ["gcc", *self.flags, "-o", program, source, *self.objects, "-lrdmacm", "-libverbs"],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
 
 
 class BreakIt(unittest.TestCase):
@@ -209,8 +241,14 @@ class BreakIt(unittest.TestCase):
         source = os.path.join(sample, PROGRAM[sample] + ".c")
         os.makedirs(os.path.join(tree, sample))
         shutil.copy(os.path.join(ROOT, source), os.path.join(tree, source))
-        applied = subprocess.run(["git", "apply", os.path.join(PATCHES, name)], cwd=tree, env=ENV,
-                                 capture_output=True, text=True, check=False)
+        applied = subprocess.run(
+            ["git", "apply", os.path.join(PATCHES, name)],
+            cwd=tree,
+            env=ENV,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         program = os.path.join(tree, PROGRAM[sample])
         return applied.stderr + compiler.compile(os.path.join(tree, source), program), program
 
@@ -219,11 +257,20 @@ class BreakIt(unittest.TestCase):
         heads = [self.read(name) for name in names]
         compiler = Compiler(os.path.join(WORK, "breakit"))
         with ThreadPoolExecutor() as pool:
-            built = list(pool.map(
-                lambda name, head: self.build(compiler, name, head["sample"]), names, heads))
-        jobs = [pair(program, 21000 + i, head.get("client's arguments", ""),
-                     head.get("server's arguments", ""))
-                for i, ((_, program), head) in enumerate(zip(built, heads))]
+            built = list(
+                pool.map(
+                    lambda name, head: self.build(compiler, name, head["sample"]), names, heads
+                )
+            )
+        jobs = [
+            pair(
+                program,
+                21000 + i,
+                head.get("client's arguments", ""),
+                head.get("server's arguments", ""),
+            )
+            for i, ((_, program), head) in enumerate(zip(built, heads))
+        ]
         answers = vm.ask(jobs, at_a_time=4)
         items = {step.name + ".patch": step.outcome for step in handout.steps("en").values()}
         for name, head, (error, _), answer in zip(names, heads, built, answers):
@@ -245,8 +292,11 @@ class Block:
         self.where = f"{file}:{line}"
         self.lines = lines
         self.is_output = language == "text" or lines[0].startswith(("RESULT ", "LAYOUT "))
-        self.is_commands = language == "sh" or language is None and bool(re.match(
-            r"make\b|cd |sudo |git |ibv_|testenv/|TESTENV|\d\d_\w+/\w", lines[0]))
+        self.is_commands = (
+            language == "sh"
+            or language is None
+            and bool(re.match(r"make\b|cd |sudo |git |ibv_|testenv/|TESTENV|\d\d_\w+/\w", lines[0]))
+        )
 
     def is_wire(self):
         """On two hosts, from 08 on: these take a while, and have a test of their own."""
@@ -271,13 +321,25 @@ class Block:
 
 def pages(chosen):
     """The handout in a language, in the order in which one reads it."""
-    paths = [f"labs{handout.ending(chosen)}", *(path for _, path in handout.labs(chosen)), f"reference{handout.ending(chosen)}"]
+    paths = [
+        f"labs{handout.ending(chosen)}",
+        *(path for _, path in handout.labs(chosen)),
+        f"reference{handout.ending(chosen)}",
+    ]
     return [os.path.relpath(os.path.join(ROOT, path), ROOT) for path in paths]
 
 
 PAGES = pages("en")
-TEXTS = ["README.md", "README.zh.md", "CONTRIBUTING.md", "bench/README.md", "bench/README.zh.md", "grading/README.md",
-         *PAGES, *pages("zh")]
+TEXTS = [
+    "README.md",
+    "README.zh.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
+    "bench/README.zh.md",
+    "grading/README.md",
+    *PAGES,
+    *pages("zh"),
+]
 
 
 def linked(file, name):
@@ -296,21 +358,31 @@ def blocks_of(file):
             i += 1
             while not lines[i].lstrip().startswith("```"):
                 i += 1
-            found.append(Block(file, start + 1, lines[start].strip()[3:],
-                               [line[indent:] for line in lines[start + 1:i]]))
+            found.append(
+                Block(
+                    file,
+                    start + 1,
+                    lines[start].strip()[3:],
+                    [line[indent:] for line in lines[start + 1 : i]],
+                )
+            )
         elif lines[i].startswith("    ") and not (i and lines[i - 1].strip()):
-            while i + 1 < len(lines) and (lines[i + 1].startswith("    ") or (
-                    not lines[i + 1] and i + 2 < len(lines) and lines[i + 2].startswith("    "))):
+            while i + 1 < len(lines) and (
+                lines[i + 1].startswith("    ")
+                or (not lines[i + 1] and i + 2 < len(lines) and lines[i + 2].startswith("    "))
+            ):
                 i += 1
-            found.append(Block(file, start + 1, None, [line[4:] for line in lines[start:i + 1]]))
+            found.append(Block(file, start + 1, None, [line[4:] for line in lines[start : i + 1]]))
         i += 1
     return found
 
 
 def as_pattern(lines):
     """What is shown as a pattern: … stands for what varies, alone on a line for lines."""
-    return "".join("(?:.*\n)*?" if line == "…" else
-                   ".+?".join(map(re.escape, line.split("…"))) + "\n" for line in lines)
+    return "".join(
+        "(?:.*\n)*?" if line == "…" else ".+?".join(map(re.escape, line.split("…"))) + "\n"
+        for line in lines
+    )
 
 
 class Prose(unittest.TestCase):
@@ -339,10 +411,15 @@ class Prose(unittest.TestCase):
             # A single line may be shown of many.
             same = re.search if len(lines) == 1 else re.fullmatch
             whole = printed.splitlines(True)  # of packets, a busy machine sends some again
-            once = "".join(line for i, line in enumerate(whole) if line[:4] != "  | " or line not in whole[:i])
+            once = "".join(
+                line for i, line in enumerate(whole) if line[:4] != "  | " or line not in whole[:i]
+            )
             if not same(as_pattern(lines), printed) and not same(as_pattern(lines), once):
-                self.fail(f"{block.where} shows\n" + "\n".join(lines) +
-                          f"\nbut terminal {terminal} showed\n{printed}")
+                self.fail(
+                    f"{block.where} shows\n"
+                    + "\n".join(lines)
+                    + f"\nbut terminal {terminal} showed\n{printed}"
+                )
         counts["outputs compared"] += 1
 
     def check(self, file, wires=False):
@@ -358,7 +435,9 @@ class Prose(unittest.TestCase):
             elif block.is_commands:
                 with self.subTest(block=block.where):
                     seen = None
-                    fails = after and after.is_output and any("FAIL" in line for line in after.lines)
+                    fails = (
+                        after and after.is_output and any("FAIL" in line for line in after.lines)
+                    )
                     for _ in range(5):  # a wrong order (12) doesn't show each time
                         seen = self.commands(block)
                         if not fails or any(status for _, status in seen.values()):
@@ -392,28 +471,44 @@ class References(unittest.TestCase):
         self.assertEqual([name for name in found if not is_there(name)], [], file)
 
     def file_is_there(self, name):
-        if name.startswith(("/", "results/", "my0", "learn/reference")):  # not ours, or not there yet
+        if name.startswith(
+            ("/", "results/", "my0", "learn/reference")
+        ):  # not ours, or not there yet
             return True
         places = ("", "common", "tests", *SAMPLES)
-        return any(glob.glob(os.path.join(ROOT, place, name + what))  # a program need not be built yet
-                   for place in places for what in ("", ".c"))
+        return any(
+            glob.glob(os.path.join(ROOT, place, name + what))  # a program need not be built yet
+            for place in places
+            for what in ("", ".c")
+        )
 
     def test_files(self):
         for file in TEXTS:
-            self.check(file, r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
-                       self.file_is_there)
-            self.check(file, r"\]\(([^#):]+)[#)]", lambda name, file=file: os.path.exists(linked(file, name)))
+            self.check(
+                file,
+                r"`([\w.*-]*/[\w./*-]+|[\w-]+\.(?:md|c|h|sh|py)|\d\d_\w+)`",
+                self.file_is_there,
+            )
+            self.check(
+                file,
+                r"\]\(([^#):]+)[#)]",
+                lambda name, file=file: os.path.exists(linked(file, name)),
+            )
 
     def heading_is_there(self, file, slug):
         with open(os.path.join(ROOT, file), encoding="utf-8") as text:
             headings = re.findall(r"(?m)^#+ (.*)", text.read())
-        return slug in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-                        for heading in headings}
+        return slug in {
+            re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
 
     def test_links_to_headings(self):
         for file in TEXTS:
-            self.check(file, r"\]\(([\w./]*)#([^)]+)\)",
-                       lambda link, file=file: self.heading_is_there(linked(file, link[0]), link[1]))
+            self.check(
+                file,
+                r"\]\(([\w./]*)#([^)]+)\)",
+                lambda link, file=file: self.heading_is_there(linked(file, link[0]), link[1]),
+            )
 
     def test_make_targets(self):
         with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as text:
@@ -424,8 +519,9 @@ class References(unittest.TestCase):
     def test_manual_pages(self):
         if not shutil.which("dpkg"):
             self.skipTest("dpkg lists the manual pages")
-        pages = subprocess.run(["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True,
-                               check=True).stdout
+        pages = subprocess.run(
+            ["dpkg", "-L", "libibverbs-dev"], capture_output=True, text=True, check=True
+        ).stdout
         for file in TEXTS:
             self.check(file, r"(ibv_\w+)\(3\)", lambda name: f"/{name}.3" in pages)
 

@@ -19,11 +19,19 @@ class Lines(unittest.TestCase):
         while len(lines) < COUNT:
             line = mutated(GOOD_LINE, dice)
             # what read_line sees to, is tried at a live server
-            if line.isascii() and line[:-1].decode().isprintable() and line[-1:] == b"\n" \
-                    and len(line) <= 1024:
+            if (
+                line.isascii()
+                and line[:-1].decode().isprintable()
+                and line[-1:] == b"\n"
+                and len(line) <= 1024
+            ):
                 lines.append(line)
-        said = subprocess.run([os.path.join(ROOT, "build", "judge")], input=b"".join(lines),
-                              capture_output=True, check=True)
+        said = subprocess.run(
+            [os.path.join(ROOT, "build", "judge")],
+            input=b"".join(lines),
+            capture_output=True,
+            check=True,
+        )
         self.assertEqual(said.stderr, b"")
         verdicts = said.stdout.decode().splitlines()
         self.assertEqual(len(verdicts), len(lines))

@@ -47,14 +47,25 @@ say testenv/testenv.sh rxe-up d0.5.6
 
 class Machines(unittest.TestCase):
     def run_vm(self, script, *args, **env):
-        return subprocess.run([TESTENV, "run", "bash", "-c", script, "bash", *args], cwd=ROOT,
-                              env={**os.environ, "TESTENV": "vm", "TESTENV_LIMIT": "4000", **env},
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [TESTENV, "run", "bash", "-c", script, "bash", *args],
+            cwd=ROOT,
+            env={**os.environ, "TESTENV": "vm", "TESTENV_LIMIT": "4000", **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def test_kvm(self):
         for _ in range(3):
-            ended = self.run_vm(INNER_VM, TESTENV_MODULES="kvm_amd", TESTENV_MEMORY="3072",
-                                TESTENV_CPUS="1", TESTENV_LIMIT="200")
+            ended = self.run_vm(
+                INNER_VM,
+                TESTENV_MODULES="kvm_amd",
+                TESTENV_MEMORY="3072",
+                TESTENV_CPUS="1",
+                TESTENV_LIMIT="200",
+            )
             # It takes 40 s. Once the outer VM stood still: its timer's interrupt was in its APIC, and its processor
             # was not told. Probably QEMU lost it: its do_vmexit (7.2) changes what is pending without the lock.
             if ended.returncode != 124:
@@ -69,27 +80,42 @@ class Machines(unittest.TestCase):
         print("# KVM:", *re.findall("RESULT .*", both)[:1])
 
     def test_native(self):
-        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*-amd64", "*.deb")),
-                  key=os.path.getsize)
+        deb = max(
+            glob.glob(os.path.join(CACHE, "debs-debian-*-amd64", "*.deb")), key=os.path.getsize
+        )
         with tempfile.TemporaryDirectory(prefix="native.") as root:
             os.chmod(root, 0o755)
             unpacked = subprocess.run(
                 f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards './lib/modules/*' &&"
-                " for v in lib/modules/*; do PATH=$PATH:/sbin depmod -b . ${v##*/}; done", shell=True, cwd=root,
-                capture_output=True, text=True, check=False)
+                " for v in lib/modules/*; do PATH=$PATH:/sbin depmod -b . ${v##*/}; done",
+                shell=True,
+                cwd=root,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             self.assertEqual(unpacked.returncode, 0, unpacked.stderr)
-            ended = self.run_vm(NATIVE.replace("{programs}", PROGRAMS), root, TESTENV_MODULES="8021q")
+            ended = self.run_vm(
+                NATIVE.replace("{programs}", PROGRAMS), root, TESTENV_MODULES="8021q"
+            )
         said = ended.stdout
         steps = re.findall(r"(?s)== ([^\n]*)\n(.*?)== status (\d+)\n", said)
-        self.assertEqual([int(status) for _, _, status in steps],
-                         [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1], said + ended.stderr)
-        _, doctor, _, up, again, demo, users, shell, sound, users_view, _, _, vlan = (s[1] for s in steps)
+        self.assertEqual(
+            [int(status) for _, _, status in steps],
+            [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1],
+            said + ended.stderr,
+        )
+        _, doctor, _, up, again, demo, users, shell, sound, users_view, _, _, vlan = (
+            s[1] for s in steps
+        )
         self.assertIn("no RDMA device here", doctor)
         self.assertIn("make rxe-up", doctor)
         self.assertIn("rxe0/1 state ACTIVE", up)
         self.assertIn("d0.5.6 is a VLAN: take its parent (d0)", vlan)
         self.assertIn("rxe0/1 state ACTIVE", again)
-        self.assertTrue(up.endswith(again), up)  # what the first says before it is done is no news any more
+        self.assertTrue(
+            up.endswith(again), up
+        )  # what the first says before it is done is no news any more
         self.assertIn(f"{len(PROGRAM)} of {len(PROGRAM)} pairs passed", demo)
         self.assertIn(f"{len(PROGRAM)} of {len(PROGRAM)} pairs passed", users)
         self.assertIn("a shell of this machine", shell)

@@ -18,8 +18,11 @@ from samples import ROOT, main
 
 TEXT = "HANDIN version=1 student={} lab=05 sizes=4K\n=== answers\n{}\n=== end complete\n"
 CODE = "int main(void) { return 0; }\n"
-NAME, OTHER = "\u5f20\u4e09", "\u6b27\u9633\u00b7\u5a1c\u5a1c"  # Zhang San; one with a dot, as of other peoples
-WIDE = "".join(chr(ord(digit) + 0xfee0) for digit in "20260001")
+NAME, OTHER = (
+    "\u5f20\u4e09",
+    "\u6b27\u9633\u00b7\u5a1c\u5a1c",
+)  # Zhang San; one with a dot, as of other peoples
+WIDE = "".join(chr(ord(digit) + 0xFEE0) for digit in "20260001")
 ANSWER = "1. \u4ea4\u53c9\u70b9\u5728\u4e0a\u9762\uff1a\u8def\u5f84 MTU\n2. \u8f6e\u8be2\n"  # with U+4E0A: 0A in UTF-16
 ENCODINGS = ("utf-8", "utf-8-sig", "gbk", "gb18030", "utf-16")
 
@@ -29,12 +32,33 @@ def packed(members):
     body, directory = b"", b""
     for name, content in members.items():
         name, content = name.encode("gbk"), content.encode()
-        fields = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0x5b21, zlib.crc32(content), len(content), len(content),
-                             len(name), 0)
-        directory += b"PK\1\2" + struct.pack("<H", 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0, len(body)) + name
+        fields = struct.pack(
+            "<HHHHHIIIHH",
+            20,
+            0,
+            0,
+            0,
+            0x5B21,
+            zlib.crc32(content),
+            len(content),
+            len(content),
+            len(name),
+            0,
+        )
+        directory += (
+            b"PK\1\2"
+            + struct.pack("<H", 20)
+            + fields
+            + struct.pack("<HHHII", 0, 0, 0, 0, len(body))
+            + name
+        )
         body += b"PK\3\4" + fields + name + content
-    return body + directory + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory),
-                                                     len(body), 0)
+    return (
+        body
+        + directory
+        + b"PK\5\6"
+        + struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory), len(body), 0)
+    )
 
 
 class Names(unittest.TestCase):
@@ -51,9 +75,22 @@ class Names(unittest.TestCase):
         return path
 
     def grade(self, *more, status=0, **env):
-        ended = subprocess.run([f"{ROOT}/grading/grade.py", "--csv", f"{self.top}/out/g.csv", "--feedback",
-                                f"{self.top}/out/feedback", *more, f"{self.top}/class"], cwd=ROOT, check=False,
-                               capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, **env})
+        ended = subprocess.run(
+            [
+                f"{ROOT}/grading/grade.py",
+                "--csv",
+                f"{self.top}/out/g.csv",
+                "--feedback",
+                f"{self.top}/out/feedback",
+                *more,
+                f"{self.top}/class",
+            ],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **env},
+        )
         self.assertEqual(ended.returncode, status, ended)
         return (ended.stdout + ended.stderr).decode("utf-8", "replace")
 
@@ -69,38 +106,70 @@ class Names(unittest.TestCase):
         for n, line in enumerate(lines):
             for encoding in (ENCODINGS[n % 5], random.choice(ENCODINGS)):
                 roster = "\u5b66\u53f7,\u59d3\u540d\r\n" + "".join(
-                    line.format(*who) + "\r\n" for who in (("2026001", NAME), ("2026002", OTHER)))
-                out = self.grade("--roster", self.put("roster.csv", roster.encode(
-                    encoding if encoding != "gbk" else "gb18030")))
-                found = [(row["student"], row["name"], row["first_reason"][:7]) for row in self.table()]
-                self.assertEqual([row[:2] for row in found], [("2026001", NAME), ("2026002", OTHER)], encoding + line)
+                    line.format(*who) + "\r\n" for who in (("2026001", NAME), ("2026002", OTHER))
+                )
+                out = self.grade(
+                    "--roster",
+                    self.put(
+                        "roster.csv", roster.encode(encoding if encoding != "gbk" else "gb18030")
+                    ),
+                )
+                found = [
+                    (row["student"], row["name"], row["first_reason"][:7]) for row in self.table()
+                ]
+                self.assertEqual(
+                    [row[:2] for row in found],
+                    [("2026001", NAME), ("2026002", OTHER)],
+                    encoding + line,
+                )
                 self.assertEqual(found[1][2], "nothing")
                 self.assertRegex(out, f"2026002 +{OTHER}")
         with open(f"{self.top}/out/g.json", encoding="utf-8") as file:
             self.assertEqual(json.load(file)[0]["name"], NAME)
         with open(f"{self.top}/out/g.csv", "rb") as file:
-            self.assertEqual(file.read(3), b"\xef\xbb\xbf", "or a spreadsheet takes it for another encoding")
+            self.assertEqual(
+                file.read(3), b"\xef\xbb\xbf", "or a spreadsheet takes it for another encoding"
+            )
 
     def test_names_of_files(self):
         """As platforms and students call them: the text and the program are found, and the name is shown whole."""
         os.makedirs(f"{self.top}/out")
         text, names = TEXT.format("{}", ANSWER), []
-        for n, name in enumerate((f"{NAME}_2026{{0}}_assignsubmission_file_", f"2026{{0}}-{NAME}", f"{NAME}2026{{0}}",
-                                  f"{NAME}\uff08\u4f5c\u4e1a\uff09", OTHER)):
+        for n, name in enumerate(
+            (
+                f"{NAME}_2026{{0}}_assignsubmission_file_",
+                f"2026{{0}}-{NAME}",
+                f"{NAME}2026{{0}}",
+                f"{NAME}\uff08\u4f5c\u4e1a\uff09",
+                OTHER,
+            )
+        ):
             student = f"2026{n:03}"
             names.append(name.format(f"{n:03}"))
             self.put(f"class/{names[-1]}/handin-{student}.txt", text.format(student))
             self.put(f"class/{names[-1]}/\u7a0b\u5e8f/\u4e3b\u51fd\u6570.c", CODE)
-        for n, name in enumerate((f"{NAME}_77_88_handin-2026{{0}}.zip", f"2026{{0}}-{NAME}-\u4f5c\u4e1a\u4e94.zip",
-                                  f"{NAME}\u7684\u4f5c\u4e1a.zip"), 50):
+        for n, name in enumerate(
+            (
+                f"{NAME}_77_88_handin-2026{{0}}.zip",
+                f"2026{{0}}-{NAME}-\u4f5c\u4e1a\u4e94.zip",
+                f"{NAME}\u7684\u4f5c\u4e1a.zip",
+            ),
+            50,
+        ):
             student = f"2026{n:03}"
-            content = packed({f"{NAME}/handin-{student}.txt": text.format(student),
-                              f"{NAME}/\u7a0b\u5e8f\u8bb8/\u4e3b\u51fd\u6570.c": CODE})
+            content = packed(
+                {
+                    f"{NAME}/handin-{student}.txt": text.format(student),
+                    f"{NAME}/\u7a0b\u5e8f\u8bb8/\u4e3b\u51fd\u6570.c": CODE,
+                }
+            )
             names.append(name.format(f"{n:03}"))
             self.put(f"class/{names[-1]}", content)
         out = self.grade()
         rows = {row["student"]: row["file"] for row in self.table()}
-        self.assertEqual(sorted(rows), sorted([f"2026{n:03}" for n in (*range(5), *range(50, 53))]), out)
+        self.assertEqual(
+            sorted(rows), sorted([f"2026{n:03}" for n in (*range(5), *range(50, 53))]), out
+        )
         for student, name in zip(sorted(rows), names):
             shown = name.split("_assign")[0] if "_assign" in name else name.split("_88_")[0]
             self.assertIn(rows[student], (shown, name))
@@ -112,11 +181,21 @@ class Names(unittest.TestCase):
         """One zip of all, made in Chinese Windows: each student's folder has its name."""
         os.makedirs(f"{self.top}/out")
         os.rmdir(f"{self.top}/class")
-        self.put("class", packed({f"{name}\\handin-{n}.txt": TEXT.format(n, ANSWER)
-                                  for n, name in enumerate((NAME, "\u8bb8\u56db"), 1)}))
+        self.put(
+            "class",
+            packed(
+                {
+                    f"{name}\\handin-{n}.txt": TEXT.format(n, ANSWER)
+                    for n, name in enumerate((NAME, "\u8bb8\u56db"), 1)
+                }
+            ),
+        )
         out = self.grade()
-        self.assertEqual([(row["file"], row["student"]) for row in self.table()],
-                         [(NAME, "1"), ("\u8bb8\u56db", "2")], out)
+        self.assertEqual(
+            [(row["file"], row["student"]) for row in self.table()],
+            [(NAME, "1"), ("\u8bb8\u56db", "2")],
+            out,
+        )
 
     def test_where_chinese_cannot_be_printed(self):
         os.makedirs(f"{self.top}/out")
@@ -145,12 +224,27 @@ class Names(unittest.TestCase):
             self.assertIn("full-width digits or letters instead of 20260001", out)
             self.assertIn("Score: 0/100", out)
         roster = self.put("roster", f"{WIDE},{NAME}\n")
-        self.assertIn("full-width digits or letters instead of 20260001", self.grade("--roster", roster, status=2))
+        self.assertIn(
+            "full-width digits or letters instead of 20260001",
+            self.grade("--roster", roster, status=2),
+        )
         for student in (WIDE, "2026\uff10", NAME):
-            ended = subprocess.run(["make", "-s", "handin", f"STUDENT={student}"], cwd=ROOT, check=False, text=True,
-                                   capture_output=True, stdin=subprocess.DEVNULL, errors="replace")
+            ended = subprocess.run(
+                ["make", "-s", "handin", f"STUDENT={student}"],
+                cwd=ROOT,
+                check=False,
+                text=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                errors="replace",
+            )
             self.assertNotEqual(ended.returncode, 0)
-            self.assertIn("which student?" if student == NAME else "full-width digits or letters instead of 2026", ended.stderr)
+            self.assertIn(
+                "which student?"
+                if student == NAME
+                else "full-width digits or letters instead of 2026",
+                ended.stderr,
+            )
 
     def test_answers(self):
         """make handin writes them in UTF-8, whatever they were; here where there is no device to run on."""
@@ -160,9 +254,14 @@ class Names(unittest.TestCase):
             self.put("\u6211\u7684\u7a0b\u5e8f/\u5de5\u5177.h", "\n")
             self.put("\u6211\u7684\u7a0b\u5e8f/p.c", CODE)
             self.put("\u6211\u7684\u7a0b\u5e8f/Makefile", "SAMPLE = p\nall:\n")
-            ended = subprocess.run(["grading/handin.sh", "x-zh", "05", program, answers], cwd=ROOT, check=False,
-                                   capture_output=True, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, "TESTENV": "native"})
+            ended = subprocess.run(
+                ["grading/handin.sh", "x-zh", "05", program, answers],
+                cwd=ROOT,
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "TESTENV": "native"},
+            )
             self.assertEqual(ended.returncode, 1, ended)
             shutil.rmtree(f"{self.top}/class", ignore_errors=True)
             os.makedirs(f"{self.top}/class")
@@ -175,7 +274,9 @@ class Names(unittest.TestCase):
             with open(f"{self.top}/handin.txt", "rb") as file:
                 texts.append(file.read())
             for text in texts:
-                self.assertIn(f"=== answers\n{ANSWER}=== end failed", text.decode("utf-8"), encoding)
+                self.assertIn(
+                    f"=== answers\n{ANSWER}=== end failed", text.decode("utf-8"), encoding
+                )
             out = self.grade()
             self.assertIn("== answers == OK", out)
             self.assertNotIn("isn't as make handin packed it", out)

@@ -12,8 +12,10 @@ from samples import SAMPLES, WITH_BLOCKS, end, main, run, some, start, wait_for_
 
 def tearDownModule():
     if PairTest.passed:
-        print(f"ok - __main__: {PairTest.passed} pairs passed on Linux {os.uname().release}",
-              flush=True)
+        print(
+            f"ok - __main__: {PairTest.passed} pairs passed on Linux {os.uname().release}",
+            flush=True,
+        )
 
 
 class Defaults(PairTest):
@@ -39,7 +41,6 @@ class Defaults(PairTest):
         self.assertIn("100 x fetch-and-add of 1: 1 -> 101", client.out)
         self.assertIn("the word was 1 and is now 18446744073709551514", server.out)
 
-
     def test_08_write_imm(self):
         server, client = self.passes("08_write_imm", data=messages(8, 4096, 1))
         for side in (server, client):
@@ -60,8 +61,9 @@ class Options(PairTest):
         self.passes("01_hello_write", "--message=two words", data=b"two words")
 
     def test_sizes(self):
-        for sample, size in itertools.product(("02_send_recv", "03_read"),
-                                              (1, 7, 1023, 1024, 1025, 9999)):
+        for sample, size in itertools.product(
+            ("02_send_recv", "03_read"), (1, 7, 1023, 1024, 1025, 9999)
+        ):
             with self.subTest(sample=sample, size=size):
                 self.passes(sample, "-s", str(size), data=pattern(size, 1))
 
@@ -96,8 +98,9 @@ class Options(PairTest):
         device = sorted(os.listdir("/sys/class/infiniband"))[0]
         for sample in SAMPLES:
             with self.subTest(sample=sample):
-                server, client = self.passes(sample, "-d", device, "-i", "1",
-                                             server_args=["--ib-dev", device, "--ib-port=1"])
+                server, client = self.passes(
+                    sample, "-d", device, "-i", "1", server_args=["--ib-dev", device, "--ib-port=1"]
+                )
                 index = server.out.split("GID index ")[1].split()[0]
                 self.passes(sample, "-g", index, server_args=["--gid-idx=" + index])
 
@@ -117,9 +120,14 @@ class Options(PairTest):
             server, client = self.passes(sample, "-v", server_args=["--verbose"])
             # The server of 10_srq answers all clients at a time, by code of its own.
             for side in (server, client) if sample != "10_srq" else (client,):
-                for line in ("-> hello-verbs/2 sample=" + sample,
-                             "<- hello-verbs/2 sample=" + sample,
-                             "-> sync ready", "<- sync ready", "-> sync done", "<- sync done"):
+                for line in (
+                    "-> hello-verbs/2 sample=" + sample,
+                    "<- hello-verbs/2 sample=" + sample,
+                    "-> sync ready",
+                    "<- sync ready",
+                    "-> sync done",
+                    "<- sync done",
+                ):
                     self.assertIn("\n" + line, "\n" + side.out)
 
     def test_client_may_come_first(self):
@@ -146,8 +154,11 @@ class Rights(PairTest):
             got = [line for line in client.out.splitlines() if line.startswith("<- hello")][0]
             self.assertIn(" addr=0x0 rkey=0x0 len=0 ", sent)
             lends = "rkey=0x0 " not in got
-            self.assertEqual(lends, sample not in ("02_send_recv", "07_gssr", "09_ud", "10_srq",
-                                                     "13_memory_window"), got)
+            self.assertEqual(
+                lends,
+                sample not in ("02_send_recv", "07_gssr", "09_ud", "10_srq", "13_memory_window"),
+                got,
+            )
 
 
 LAYOUTS = {  # what is special about it: block_size, block_num, stride
@@ -166,8 +177,9 @@ LAYOUTS = {  # what is special about it: block_size, block_num, stride
 
 class Layouts(PairTest):
     def every_method(self, sample):
-        for (name, layout), method in itertools.product(LAYOUTS.items(),
-                                                        ("sgl", "copy", "each", "auto")):
+        for (name, layout), method in itertools.product(
+            LAYOUTS.items(), ("sgl", "copy", "each", "auto")
+        ):
             if layout[1] > {"auto": 70, "each": 5000}.get(method, 1 << 30):
                 continue  # auto is one of the first two, each is beyond the queue at 5000: not where they take long
             with self.subTest(layout=name, method=method):
@@ -179,8 +191,9 @@ class Layouts(PairTest):
                     self.assertEqual(wrs, layout[1], client)
                 elif method == "copy":
                     self.assertEqual(wrs, 1, client)
-                self.assertEqual(client.result["digest"],
-                                 f"{fnv1a(pattern(layout[0] * layout[1], 1)):016x}")
+                self.assertEqual(
+                    client.result["digest"], f"{fnv1a(pattern(layout[0] * layout[1], 1)):016x}"
+                )
 
     def test_05_every_method_by_every_layout(self):
         self.every_method("05_gather_write")
@@ -194,8 +207,7 @@ class Layouts(PairTest):
     def test_students_layout_and_many_messages(self):
         for sample in WITH_BLOCKS:
             _, client = self.passes(sample, "--student", "alice", "-n", "5")
-            self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ",
-                          client.out)
+            self.assertIn("LAYOUT block_size=1899 block_num=193 stride=2208 ", client.out)
 
 
 class Large(PairTest):
@@ -214,23 +226,39 @@ class Large(PairTest):
     def test_largest_that_the_limit_allows(self):
         for sample, method in zip(WITH_BLOCKS, ("sgl", "copy", "sgl")):
             with self.subTest(sample=sample, method=method):
-                self.moved(sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "--timeout", "100")
+                self.moved(
+                    sample, method, (1 << 20, 32, (64 << 20) // 32 + 32768), "--timeout", "100"
+                )
 
 
 class Bench(PairTest):
     def test_bench_verifies_and_reports_every_point(self):
         csv = f"/tmp/bench-{os.getpid()}.csv"
         for sample in WITH_BLOCKS[1:]:  # 05 is measured by test_figures.py
-            _, client = self.passes(sample, "--bench", "--iters", "1", "--sizes", "4K,16K",
-                                    "--depth", "4", "--csv", csv, "--timeout", "100")
+            _, client = self.passes(
+                sample,
+                "--bench",
+                "--iters",
+                "1",
+                "--sizes",
+                "4K,16K",
+                "--depth",
+                "4",
+                "--csv",
+                csv,
+                "--timeout",
+                "100",
+            )
             lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]
             self.assertEqual(len(lines), 5 * (2 + 11), client)
             for line in lines:
                 self.assertRegex(
-                    line, r"^BENCH method=(sgl|copy|each|auto|contig) block_size=\d+ "
+                    line,
+                    r"^BENCH method=(sgl|copy|each|auto|contig) block_size=\d+ "
                     r"block_num=\d+ stride=\d+ bytes=\d+ iters=\d+ depth=\d+ clock=\w+ "
                     r"lat_p50_us=\d+\.\d+ lat_p99_us=\d+\.\d+ bw_MBps=\d+\.\d+ copy_us=\d+\.\d+ "
-                    r"repeats=\d+$")
+                    r"repeats=\d+$",
+                )
             with open(csv, encoding="ascii") as file:
                 self.assertEqual(len(file.readlines()), 1 + len(lines))
             os.remove(csv)
@@ -246,13 +274,19 @@ class WrongPairs(PairTest):
             for sample in others:
                 with self.subTest(server=there, client=sample):
                     self.check_failed(
-                        run(sample, "-p", port, "127.0.0.1"), sample, "client",
-                        f"the server refused: this side runs {there}, the other {sample}\n")
+                        run(sample, "-p", port, "127.0.0.1"),
+                        sample,
+                        "client",
+                        f"the server refused: this side runs {there}, the other {sample}\n",
+                    )
             client = run(there, "-p", port, "127.0.0.1")
             server = end(server)
             for sample in others:
-                self.assertIn(f"{there} server: refused a client: this side runs {there}, "
-                              f"the other {sample}\n", server.err)
+                self.assertIn(
+                    f"{there} server: refused a client: this side runs {there}, "
+                    f"the other {sample}\n",
+                    server.err,
+                )
             server.err = ""
             self.both_pass(there, server, client)
 

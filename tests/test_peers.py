@@ -33,18 +33,25 @@ class DeadPeer(PairTest):
 
     def test_retry_counter_exceeded_is_explained(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = start("03_read", "--timeout", "20", "-p", str(listener.getsockname()[1]),
-                           "127.0.0.1")
+            client = start(
+                "03_read", "--timeout", "20", "-p", str(listener.getsockname()[1]), "127.0.0.1"
+            )
             connection, _ = listener.accept()
             with connection:
                 connection.recv(4096)
-                connection.sendall(SERVER_LINE.replace(b"qpn=0x000011", b"qpn=0x7fffff").replace(
-                    b"timeout=3", b"timeout=20"))
+                connection.sendall(
+                    SERVER_LINE.replace(b"qpn=0x000011", b"qpn=0x7fffff").replace(
+                        b"timeout=3", b"timeout=20"
+                    )
+                )
                 connection.sendall(b"sync ready\n")
                 self.check_failed(
-                    end(client), "03_read", "client",
+                    end(client),
+                    "03_read",
+                    "client",
                     r"completion of the RDMA READ: transport retry counter exceeded "
-                    r"\(status 12\)\n  hint: no ACK: is the peer alive")
+                    r"\(status 12\)\n  hint: no ACK: is the peer alive",
+                )
 
 
 class BadPeers(PairTest):
@@ -53,8 +60,9 @@ class BadPeers(PairTest):
     def talk(self, *pieces, close=False):
         """A client's run against a server that answers its line with these pieces."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = start("03_read", "--timeout", "3", "-p", str(listener.getsockname()[1]),
-                           "127.0.0.1")
+            client = start(
+                "03_read", "--timeout", "3", "-p", str(listener.getsockname()[1]), "127.0.0.1"
+            )
             connection, _ = listener.accept()
             with connection:
                 self.assertRegex(connection.recv(4096), b"^hello-verbs/2 sample=03_read .*\n$")
@@ -90,8 +98,12 @@ class BadPeers(PairTest):
     def test_client_meets_a_server_that_goes_away(self):
         for data in (b"", SERVER_LINE[:50], SERVER_LINE, SERVER_LINE + b"sync re"):
             with self.subTest(data=data[:60]):
-                self.check_failed(self.talk(data, close=True), "03_read", "client",
-                                  "the peer closed the connection")
+                self.check_failed(
+                    self.talk(data, close=True),
+                    "03_read",
+                    "client",
+                    "the peer closed the connection",
+                )
 
     def test_client_reads_a_line_that_comes_in_pieces(self):
         side = self.talk(SERVER_LINE[:10], b"", SERVER_LINE[10:200], SERVER_LINE[200:])
@@ -189,21 +201,34 @@ class BadPeers(PairTest):
     def test_a_client_that_takes_long_to_set_up_connects_after_it(self):
         port = next(ports)
         server = start("03_read", "-p", str(port))
-        client = start("03_read", "-p", str(port), "127.0.0.1", env={
-            **os.environ, "LD_PRELOAD": OTHER_DEVICE, "HV_DEVICE": "slow",
-            "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        client = start(
+            "03_read",
+            "-p",
+            str(port),
+            "127.0.0.1",
+            env={
+                **os.environ,
+                "LD_PRELOAD": OTHER_DEVICE,
+                "HV_DEVICE": "slow",
+                "ASAN_OPTIONS": "verify_asan_link_order=0",
+            },
+        )
         client, server = end(client), end(server)
         self.both_pass("03_read", server, client)
 
     def test_hundreds_of_mutated_lines_at_one_server(self):
         dice, port, tried = random.Random(1), next(ports), 0
         log = tempfile.TemporaryFile()  # a pipe that nobody reads would stop it
-        server = subprocess.Popen([path("03_read"), "-p", str(port), "--timeout", "600"],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        server = subprocess.Popen(
+            [path("03_read"), "-p", str(port), "--timeout", "600"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
         before = None
         while tried < 600:
             line = mutated(GOOD_LINE, dice)
-            if is_good(line) or b"\n" in line and is_good(line[:line.index(b"\n") + 1]):
+            if is_good(line) or b"\n" in line and is_good(line[: line.index(b"\n") + 1]):
                 continue  # would be its client: see the next test
             with self.connect(port) as connection:
                 connection.sendall(line)
@@ -225,10 +250,15 @@ class BadPeers(PairTest):
         print(f"ok - server: {tried} hostile inputs tried", flush=True)
 
     def test_other_ways_to_write_the_same_make_a_client(self):
-        for old, new in ((b"lid=0x0000", b"lid=0x0"), (b"0x3a5f10", b"0x3A5F10"),
-                         (b"addr=0x0", b"addr=0x0000000000000000"), (b"rkey=0x0", b"rkey=0x00000000"),
-                         (b"::ffff:10.0.0.1", b"0000:0000:0000:0000:0000:ffff:0a00:0001"),
-                         (b"max_sge=1 ", b"max_sge=30 "), (b"rd_atomic=0", b"rd_atomic=16")):
+        for old, new in (
+            (b"lid=0x0000", b"lid=0x0"),
+            (b"0x3a5f10", b"0x3A5F10"),
+            (b"addr=0x0", b"addr=0x0000000000000000"),
+            (b"rkey=0x0", b"rkey=0x00000000"),
+            (b"::ffff:10.0.0.1", b"0000:0000:0000:0000:0000:ffff:0a00:0001"),
+            (b"max_sge=1 ", b"max_sge=30 "),
+            (b"rd_atomic=0", b"rd_atomic=16"),
+        ):
             port = next(ports)
             server = start("03_read", "-p", str(port), "--timeout", "20")
             line = GOOD_LINE.replace(old, new)
@@ -245,14 +275,19 @@ class BadPeers(PairTest):
             if is_good(line.partition(b"\n")[0] + b"\n"):
                 continue  # what it has from a good one is told by other tests
             with self.subTest(line=line[:200]):
-                self.check_failed(self.talk(line, close=True), "03_read", "client",
-                                  "the peer sent|closed the connection|the server refused|silent")
+                self.check_failed(
+                    self.talk(line, close=True),
+                    "03_read",
+                    "client",
+                    "the peer sent|closed the connection|the server refused|silent",
+                )
             tried += 1
         print(f"ok - client: {tried} hostile inputs tried", flush=True)
 
     def test_server_refuses_layouts_that_cannot_be(self):
         good = GOOD_LINE[:-1].replace(b"03_read", b"05_gather_write") + (
-            b",block_size=64,block_num=64,stride=128,method=sgl,depth=0,sizes=none\n")
+            b",block_size=64,block_num=64,stride=128,method=sgl,depth=0,sizes=none\n"
+        )
         port = next(ports)
         server = start("05_gather_write", "-p", str(port), "--timeout", "60")
         for old, new, reason in (
@@ -299,13 +334,18 @@ class BadPeers(PairTest):
                 server = start("03_read", "-p", str(port), "--timeout", "30")
                 with self.connect(port) as connection:
                     connection.sendall(GOOD_LINE)
-                    self.assertRegex(connection.recv(4096), b"^hello-verbs/2 sample=03_read .* "
-                                     b"rkey=0x[0-9a-f]+ len=4096 ")
+                    self.assertRegex(
+                        connection.recv(4096),
+                        b"^hello-verbs/2 sample=03_read .* " b"rkey=0x[0-9a-f]+ len=4096 ",
+                    )
                     connection.sendall(last)
                     connection.shutdown(socket.SHUT_WR)
                     self.check_failed(
-                        end(server), "03_read", "server",
-                        "the peer closed the connection|the peer sent 'nonsense'")
+                        end(server),
+                        "03_read",
+                        "server",
+                        "the peer closed the connection|the peer sent 'nonsense'",
+                    )
 
     def test_a_failed_verdict_of_the_peer_fails_this_side(self):
         port = next(ports)

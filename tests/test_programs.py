@@ -47,7 +47,9 @@ class Programs(unittest.TestCase):
             programs["greedy"] = GREEDY
         if lab == "06":
             programs["another"] = cls.edited(source, MOVES)
-        programs.update({name: cls.edited(source, edits) for name, (_, _, edits) in CHOSEN[lab].items()})
+        programs.update(
+            {name: cls.edited(source, edits) for name, (_, _, edits) in CHOSEN[lab].items()}
+        )
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"
             os.makedirs(folder)
@@ -64,8 +66,23 @@ class Programs(unittest.TestCase):
     def compile(folder, file):
         """Here, where it takes a twentieth: what is handed in is the program as text, with a Makefile of its own."""
         objects = glob.glob(f"{ROOT}/build/objects/*.o")
-        subprocess.run(["gcc", "-O2", "-w", "-s", f"-I{ROOT}/common", f"-I{ROOT}/blocks", "-o", "program", file, *objects,
-                        "-libverbs"], cwd=folder, check=True)
+        subprocess.run(
+            [
+                "gcc",
+                "-O2",
+                "-w",
+                "-s",
+                f"-I{ROOT}/common",
+                f"-I{ROOT}/blocks",
+                "-o",
+                "program",
+                file,
+                *objects,
+                "-libverbs",
+            ],
+            cwd=folder,
+            check=True,
+        )
         with open(f"{folder}/program", "rb") as built, open(f"{folder}/program.b64", "wb") as text:
             base64.encode(built, text)
         os.remove(f"{folder}/program")
@@ -84,14 +101,25 @@ class Programs(unittest.TestCase):
 
     def grade(self, lab):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
-        only = [f"{name}:{part}" for name, (parts, _, _) in CHOSEN[lab].items() for part in parts.split()] + ["hostile:sgl", "greedy:sgl"]
-        only += [f"{name}:{part}" for name in ("right", "starter", "another")
-                 for part in ("sgl", "copy", "each", "itself", "verifies", "careful")]
+        only = [
+            f"{name}:{part}"
+            for name, (parts, _, _) in CHOSEN[lab].items()
+            for part in parts.split()
+        ] + ["hostile:sgl", "greedy:sgl"]
+        only += [
+            f"{name}:{part}"
+            for name in ("right", "starter", "another")
+            for part in ("sgl", "copy", "each", "itself", "verifies", "careful")
+        ]
         began = sum(os.times()[:4])
         ended = subprocess.run(
-            ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"], cwd=ROOT,
+            ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"],
+            cwd=ROOT,
             env={**os.environ, "ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(ended.returncode, 0, ended)
         self.assertRegex(ended.stdout, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
         found = {part.partition("\n")[0]: part for part in ended.stdout.split("\n#### ")[1:]}
@@ -102,8 +130,11 @@ class Programs(unittest.TestCase):
             with self.subTest(program=name):
                 self.assertIn(f"== {parts.split()[-1]} == FAIL (0/", found[name])
                 self.assertRegex(found[name], reason)
-        print(f"ok - programs: {lab}: {len(CHOSEN[lab])} wrong ones told from the right one, "
-              f"in {sum(os.times()[:4]) - began:.0f} s of CPU", flush=True)
+        print(
+            f"ok - programs: {lab}: {len(CHOSEN[lab])} wrong ones told from the right one, "
+            f"in {sum(os.times()[:4]) - began:.0f} s of CPU",
+            flush=True,
+        )
         return found
 
     def test_05(self):
@@ -129,8 +160,13 @@ class Programs(unittest.TestCase):
 
         def grade(names, **more):
             """Returns what was said; names: who was graded in this run."""
-            ended = subprocess.run(["make", "-s", "grade-program", f"DIR={folder}"], cwd=ROOT, capture_output=True,
-                                   text=True, env={**os.environ, "RESULTS": results, **more})
+            ended = subprocess.run(
+                ["make", "-s", "grade-program", f"DIR={folder}"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "RESULTS": results, **more},
+            )
             self.assertEqual(ended.returncode, 0, ended)
             graded = re.findall(r"#### (.)\n== builds == FAIL", ended.stdout)
             self.assertEqual("".join(sorted(graded)), names, ended)
@@ -138,7 +174,9 @@ class Programs(unittest.TestCase):
                 return [json.loads(line) for line in file if line.endswith("}\n")]
 
         first = sorted(grade("abc"), key=lambda row: row["name"])  # several are graded at a time
-        with open(results, "w", encoding="ascii") as file:  # stopped after the first, while it wrote the second
+        with open(
+            results, "w", encoding="ascii"
+        ) as file:  # stopped after the first, while it wrote the second
             file.write(json.dumps(first[0]) + "\n" + json.dumps(first[1])[:50])
         rows = grade("bc")
         self.assertEqual(sorted(row["name"] for row in rows), ["a", "b", "c"])
@@ -153,8 +191,9 @@ class Programs(unittest.TestCase):
 
     def test_usage(self):
         for words in (("04", self.dir), ("05", f"{self.dir}/none"), ()):
-            ended = subprocess.run([f"{ROOT}/grading/program.py", *words], capture_output=True,
-                                   text=True)
+            ended = subprocess.run(
+                [f"{ROOT}/grading/program.py", *words], capture_output=True, text=True
+            )
             self.assertEqual(ended.returncode, 2, ended)
             self.assertIn("which programs?", ended.stderr)
 

@@ -14,7 +14,14 @@ from samples import LIMIT, ROOT, Ended, end, main, start, wait_for_listener
 sys.path.insert(0, os.path.join(ROOT, "tests", "peer"))
 import peer  # noqa: E402
 
-LAYOUTS = ((1, 33, 3), (100, 32, 101), (1024, 65, 1500), (7, 700, 7), (3, 5000, 5), (65536, 1, 70000))
+LAYOUTS = (
+    (1, 33, 3),
+    (100, 32, 101),
+    (1024, 65, 1500),
+    (7, 700, 7),
+    (3, 5000, 5),
+    (65536, 1, 70000),
+)
 
 
 class Fork:
@@ -72,30 +79,62 @@ class PythonPeer(PairTest):
 
     def agree(self, sample, server, client, data):
         self.both_pass(sample, server, client, data)
-        layouts = [[line for line in side.out.splitlines() if line.startswith("LAYOUT")]
-                   for side in (server, client)]
+        layouts = [
+            [line for line in side.out.splitlines() if line.startswith("LAYOUT")]
+            for side in (server, client)
+        ]
         self.assertEqual(*layouts)
         self.assertEqual(len(layouts[0]), sample == "07_gssr")
 
     def test_02(self):
-        for size, iters, seed in ((1, 1, 1), (7, 3, 0), (1025, 5, 9), (33, 40, 2**64 - 16),
-                                  (65536, 2, 12345678901234567890)):
+        for size, iters, seed in (
+            (1, 1, 1),
+            (7, 3, 0),
+            (1025, 5, 9),
+            (33, 40, 2**64 - 16),
+            (65536, 2, 12345678901234567890),
+        ):
             data = b"".join(pattern(size, (seed + i) % 2**64) for i in range(iters))
-            self.both_roles("02_send_recv", "--size", str(size), "--iters", str(iters),
-                            "--seed", str(seed), data=data)
+            self.both_roles(
+                "02_send_recv",
+                "--size",
+                str(size),
+                "--iters",
+                str(iters),
+                "--seed",
+                str(seed),
+                data=data,
+            )
         self.both_roles("02_send_recv", "--size", "5000", peers=["--mtu", "512"])
 
     def test_04(self):
         for iters, seed in ((100, 1), (1, 2**64 - 1), (50, 2**63 - 8), (2, 0)):
-            self.both_roles("04_atomic", "--iters", str(iters), "--seed", str(seed),
-                            data=word_after(iters, seed))
+            self.both_roles(
+                "04_atomic",
+                "--iters",
+                str(iters),
+                "--seed",
+                str(seed),
+                data=word_after(iters, seed),
+            )
 
     def test_07(self):
         for method in ("sgl", "copy", "each"):
             for size, num, stride in LAYOUTS:
-                self.both_roles("07_gssr", "--method", method, "--block-size", str(size),
-                                "--block-num", str(num), "--stride", str(stride), "--iters", "2",
-                                data=pattern(size * num, 1))
+                self.both_roles(
+                    "07_gssr",
+                    "--method",
+                    method,
+                    "--block-size",
+                    str(size),
+                    "--block-num",
+                    str(num),
+                    "--stride",
+                    str(stride),
+                    "--iters",
+                    "2",
+                    data=pattern(size * num, 1),
+                )
         self.both_roles("07_gssr", "--student", "20260001")
         for peers in (["--max-sge", "7"], ["--ack-after", "64"], ["--mtu", "256"]):
             self.both_roles("07_gssr", "--block-size", "300", "--block-num", "300", peers=peers)

@@ -58,8 +58,11 @@ def secret(lab):
     sample = starter.read(starter.sample_of(lab))
     given = set(map(squeezed, starter.starter(sample, PLACES[lab]).splitlines()))
     comment = re.compile(r"(?s)/\*.*?\*/")
-    lines = [line for _, region in starter.solution(sample, PLACES[lab])
-             for line in comment.sub("", "\n".join(region)).splitlines()]
+    lines = [
+        line
+        for _, region in starter.solution(sample, PLACES[lab])
+        for line in comment.sub("", "\n".join(region)).splitlines()
+    ]
     return [line for line in map(squeezed, lines) if line not in given]
 
 
@@ -68,9 +71,11 @@ def both_sides(program, port):
     goes on waiting, is ended."""
     if program.endswith("rdma_cm"):  # does not try again, so its server must be there
         return f"flock /tmp/rdma_cm testenv/pair.sh {program}"
-    return (f"{program} -p {port} >/tmp/{port} 2>&1 & {program} -p {port} --timeout 3 127.0.0.1; status=$?\n"
-            "for try in 1 2 3 4 5; do kill -0 $! 2>/dev/null || break; sleep 0.2; done\n"
-            f"kill $! 2>/dev/null; wait $!; cat /tmp/{port}; exit $status")
+    return (
+        f"{program} -p {port} >/tmp/{port} 2>&1 & {program} -p {port} --timeout 3 127.0.0.1; status=$?\n"
+        "for try in 1 2 3 4 5; do kill -0 $! 2>/dev/null || break; sleep 0.2; done\n"
+        f"kill $! 2>/dev/null; wait $!; cat /tmp/{port}; exit $status"
+    )
 
 
 class Places(unittest.TestCase):
@@ -85,8 +90,11 @@ class Places(unittest.TestCase):
                 self.assertRegex(place["see"], r"\w", lab)
 
     def test_every_verb_is_written_once(self):
-        text = "\n".join("\n".join(region) for lab in PLACES for _, region in
-                         starter.solution(starter.read(starter.sample_of(lab)), PLACES[lab]))
+        text = "\n".join(
+            "\n".join(region)
+            for lab in PLACES
+            for _, region in starter.solution(starter.read(starter.sample_of(lab)), PLACES[lab])
+        )
         self.assertEqual([verb for verb in VERBS if f"ibv_{verb}(" not in text], [])
 
     def test_manual_pages(self):
@@ -94,13 +102,22 @@ class Places(unittest.TestCase):
         text = "".join(place["see"] + " " for places in PLACES.values() for place in places)
         named = set(re.findall(r"(\w+)\(3\)", text))
         for package, prefix in (("libibverbs-dev", "ibv_"), ("librdmacm-dev", "rdma_")):
-            pages = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True, check=False).stdout
-            self.assertEqual([name for name in named if name.startswith(prefix) and f"/{name}.3" not in pages], [])
+            pages = subprocess.run(
+                ["dpkg", "-L", package], capture_output=True, text=True, check=False
+            ).stdout
+            self.assertEqual(
+                [name for name in named if name.startswith(prefix) and f"/{name}.3" not in pages],
+                [],
+            )
 
     def test_a_pattern_that_fits_nowhere_or_twice_is_refused(self):
         sample = starter.read(starter.sample_of("01"))
-        for change in ({"from": "no such line"}, {"from": "if (client)"}, {"before": "ibv_modify_qp"},
-                       {"before": "struct rendezvous rv;"}):
+        for change in (
+            {"from": "no such line"},
+            {"from": "if (client)"},
+            {"before": "ibv_modify_qp"},
+            {"before": "struct rendezvous rv;"},
+        ):
             place = {**PLACES["01"][2], **change}
             with self.assertRaisesRegex(SystemExit, "starter: step 6: "):
                 starter.starter(sample, [place])
@@ -111,10 +128,19 @@ class HalfWay(unittest.TestCase):
 
     def compile(self, lab, written):
         directory = f"state{lab}{written}"
-        subprocess.run(["learn/starter.py", "part", lab, str(written), directory], cwd=COPY, check=True,
-                       stdout=subprocess.DEVNULL)
-        done = subprocess.run(["make", "-s", "-C", directory, "CFLAGS=-O2 -Werror"], cwd=COPY,
-                              capture_output=True, text=True, check=False)
+        subprocess.run(
+            ["learn/starter.py", "part", lab, str(written), directory],
+            cwd=COPY,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        done = subprocess.run(
+            ["make", "-s", "-C", directory, "CFLAGS=-O2 -Werror"],
+            cwd=COPY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         name = next(name for sample, name in PROGRAM.items() if sample.startswith(lab))
         return done.stdout + done.stderr, os.path.join(directory, name)
 
@@ -123,13 +149,19 @@ class HalfWay(unittest.TestCase):
         subprocess.run(["make", "-s", "-j2"], cwd=COPY, check=True)
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
-        answers = vm.ask([[both_sides(program, 23000 + i)] for i, (_, program) in enumerate(built)], at_a_time=4)
+        answers = vm.ask(
+            [[both_sides(program, 23000 + i)] for i, (_, program) in enumerate(built)], at_a_time=4
+        )
         for (lab, written), (said, _), answer in zip(states, built, answers):
             with self.subTest(lab=lab, written=written):
                 self.assertEqual(said, "")
-                (output, status), = answer
-                functions = "from" not in PLACES[lab][0]  # the last one, which calls the others, is got to first
-                self.assertEqual(starter.unwritten(output), last(lab) if functions else written + 1, output)
+                ((output, status),) = answer
+                functions = (
+                    "from" not in PLACES[lab][0]
+                )  # the last one, which calls the others, is got to first
+                self.assertEqual(
+                    starter.unwritten(output), last(lab) if functions else written + 1, output
+                )
                 self.assertIn("status=FAIL", output)
                 self.assertEqual(status, 1, output)  # of the client
 
@@ -145,7 +177,9 @@ class HalfWay(unittest.TestCase):
                 text = starter.starter(sample, places, written)
                 regions = starter.solution(sample, places)
                 for number, region in regions:
-                    self.assertEqual("\n".join(region) in text, number <= written, (lab, written, number))
+                    self.assertEqual(
+                        "\n".join(region) in text, number <= written, (lab, written, number)
+                    )
                 rest = iter(text.splitlines())  # what is not in a place is there, in this order
                 hidden = [line for number, region in regions if number > written for line in region]
                 for line in sample.splitlines():
@@ -155,16 +189,27 @@ class HalfWay(unittest.TestCase):
     def test_a_directory_that_exists_is_not_changed(self):
         os.mkdir(os.path.join(COPY, "my09"))
         for directory in ("my09", "../my09"):
-            done = subprocess.run(["make", "-s", "starter", "LAB=09", f"DIR={directory}"], cwd=COPY,
-                                  capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["make", "-s", "starter", "LAB=09", f"DIR={directory}"],
+                cwd=COPY,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             self.assertEqual((done.returncode, os.listdir(f"{COPY}/my09")), (2, []))
-        done = subprocess.run(["make", "-s", "starter", "LAB=14"], cwd=COPY, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run(
+            ["make", "-s", "starter", "LAB=14"],
+            cwd=COPY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertRegex(done.stderr, "no sample's number")
 
 
 class Release(unittest.TestCase):
     """What make student-release packs, of this tree as it is now."""
+
     # The course slides print these lines, too.
     IDIOMS = {"structibv_send_wr*bad_wr;", ".send_flags=IBV_SEND_SIGNALED,"}
 
@@ -173,15 +218,25 @@ class Release(unittest.TestCase):
         source = os.path.join(WORK, "committed")
         os.mkdir(source)
         copy_project(source)
-        for command in ("git init -q", "git add .", "git -c user.name=x -c user.email=x@x commit -qm x"):
+        for command in (
+            "git init -q",
+            "git add .",
+            "git -c user.name=x -c user.email=x@x commit -qm x",
+        ):
             subprocess.run(command.split(), cwd=source, check=True)
         cls.trees = {}
         for name, labs in (("assignment", ""), ("all", "LABS=all")):
-            subprocess.run(["make", "-s", "student-release", *filter(None, [labs])], cwd=source, check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run(
+                ["make", "-s", "student-release", *filter(None, [labs])],
+                cwd=source,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             where = os.path.join(COPY, name)  # which the VM sees
             os.mkdir(where)
-            subprocess.run(["tar", "-xzf", f"{source}/results/hello-verbs.tar.gz", "-C", where], check=True)
+            subprocess.run(
+                ["tar", "-xzf", f"{source}/results/hello-verbs.tar.gz", "-C", where], check=True
+            )
             cls.trees[name] = os.path.join(where, "hello-verbs")
 
     def labs(self, name):
@@ -193,35 +248,69 @@ class Release(unittest.TestCase):
             for directory, _, files in os.walk(tree):
                 for file in files:
                     with open(os.path.join(directory, file), "rb") as content:
-                        held[os.path.join(directory, file)[len(tree) + 1:]] = re.sub(rb"\s+", b"", content.read())
-            self.assertEqual([lab for lab in PLACES if f"=={lab}".encode() in held["learn/places.txt"]],
-                             [lab for lab in PLACES if lab not in self.labs(name)])
+                        held[os.path.join(directory, file)[len(tree) + 1 :]] = re.sub(
+                            rb"\s+", b"", content.read()
+                        )
+            self.assertEqual(
+                [lab for lab in PLACES if f"=={lab}".encode() in held["learn/places.txt"]],
+                [lab for lab in PLACES if lab not in self.labs(name)],
+            )
             self.assertFalse([path for path in held if path.startswith(".git/")])
-            built = "".join(held[path].decode() for path in held
-                            if re.match(r"(\d\d_\w+|common|blocks)/.*\.[ch]$", path))
+            built = "".join(
+                held[path].decode()
+                for path in held
+                if re.match(r"(\d\d_\w+|common|blocks)/.*\.[ch]$", path)
+            )
             for lab in self.labs(name):
-                lines = {line for line in secret(lab) if len(line) > 12 and line not in built} - self.IDIOMS
+                lines = {
+                    line for line in secret(lab) if len(line) > 12 and line not in built
+                } - self.IDIOMS
                 self.assertGreater(len(lines), 12, lab)
                 for line in lines:
-                    self.assertEqual([path for path in held if line.encode() in held[path]], [], line)
-                self.assertEqual([path for path in held if path.endswith(".patch")
-                                  and held[path].startswith(f"sample:{lab}_".encode())], [])
+                    self.assertEqual(
+                        [path for path in held if line.encode() in held[path]], [], line
+                    )
+                self.assertEqual(
+                    [
+                        path
+                        for path in held
+                        if path.endswith(".patch")
+                        and held[path].startswith(f"sample:{lab}_".encode())
+                    ],
+                    [],
+                )
 
     def test_its_starters_are_the_suites(self):
         for name, tree in self.trees.items():
             for lab in self.labs(name):
                 path = os.path.relpath(starter.sample_of(lab), ROOT)
                 self.assertEqual(starter.read(f"{tree}/{path}"), starter.starter_of(lab))
-                subprocess.run(["make", "-s", "starter", f"LAB={lab}"], cwd=tree, check=True,
-                               stdout=subprocess.DEVNULL)
-                self.assertEqual(starter.read(f"{tree}/my{lab}/{os.path.basename(path)}"), starter.starter_of(lab))
+                subprocess.run(
+                    ["make", "-s", "starter", f"LAB={lab}"],
+                    cwd=tree,
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
+                self.assertEqual(
+                    starter.read(f"{tree}/my{lab}/{os.path.basename(path)}"),
+                    starter.starter_of(lab),
+                )
                 shutil.rmtree(f"{tree}/my{lab}")
             for lab in set(PLACES) - set(self.labs(name)):  # of a sample that is whole there
-                subprocess.run(["make", "-s", "starter", f"LAB={lab}", f"DIR=own{lab}"], cwd=tree, check=True,
-                               stdout=subprocess.DEVNULL)
+                subprocess.run(
+                    ["make", "-s", "starter", f"LAB={lab}", f"DIR=own{lab}"],
+                    cwd=tree,
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
                 shutil.rmtree(f"{tree}/own{lab}")
-            made = subprocess.run(["make", "-s", "CFLAGS=-O0 -Werror"], cwd=tree, capture_output=True, text=True,
-                                  check=False)
+            made = subprocess.run(
+                ["make", "-s", "CFLAGS=-O0 -Werror"],
+                cwd=tree,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             self.assertEqual((made.returncode, made.stderr), (0, ""))
 
     def test_with_one_program_written(self):
@@ -230,10 +319,20 @@ class Release(unittest.TestCase):
         tree = self.trees["all"]
         shutil.copy(starter.sample_of("04"), f"{tree}/04_atomic")
         for lab in ("05", "06"):
-            subprocess.run(["make", "-s", "starter", f"LAB={lab}"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                ["make", "-s", "starter", f"LAB={lab}"],
+                cwd=tree,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         shutil.copy(starter.sample_of("05"), f"{tree}/my05")
-        refused = subprocess.run(["make", "-s", "starter", "LAB=04", "DIR=another"], cwd=tree, capture_output=True,
-                                 text=True, check=False)
+        refused = subprocess.run(
+            ["make", "-s", "starter", "LAB=04", "DIR=another"],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertEqual((refused.returncode, os.path.exists(f"{tree}/another")), (2, False))
         self.assertIn("the starter of lab 04 was its sample itself", refused.stderr)
         subprocess.run(["make", "-s", "all"], cwd=tree, check=True)
@@ -241,21 +340,37 @@ class Release(unittest.TestCase):
         for own in ("my05", "my06"):
             subprocess.run(["make", "-s", "-C", own], cwd=tree, check=True)
         programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
-        jobs = [[f"cd all/hello-verbs && {command}"] for command in (
-            f"testenv/demo.sh {programs}", "bench/measure.sh ''",
-            "grading/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
-            "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }",
-            "python3 tests/test_pairs.py Defaults")]
+        jobs = [
+            [f"cd all/hello-verbs && {command}"]
+            for command in (
+                f"testenv/demo.sh {programs}",
+                "bench/measure.sh ''",
+                "grading/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
+                "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }",
+                "python3 tests/test_pairs.py Defaults",
+            )
+        ]
         demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
-        self.assertRegex(demo[0], r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
-                         r"my06: not written yet \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$")
+        self.assertRegex(
+            demo[0],
+            r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
+            r"my06: not written yet \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
+        )
         self.assertRegex(bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){3}$")
-        self.assertEqual(re.findall(r"(0\d)_\w+: (\w+)", handin[0]),
-                         [(lab, "passed" if lab in ("04", "05") else "not") for lab in
-                          ("01", "02", "03", "04", "05", "06", "07")], handin[0])
+        self.assertEqual(
+            re.findall(r"(0\d)_\w+: (\w+)", handin[0]),
+            [
+                (lab, "passed" if lab in ("04", "05") else "not")
+                for lab in ("01", "02", "03", "04", "05", "06", "07")
+            ],
+            handin[0],
+        )
         self.assertIn("ok - ", pairs[0])
-        self.assertEqual([done[1] for done in (demo, bench, handin, checked, pairs)], [0, 0, 1, 0, 0],
-                         demo + bench + handin + checked + pairs)
+        self.assertEqual(
+            [done[1] for done in (demo, bench, handin, checked, pairs)],
+            [0, 0, 1, 0, 0],
+            demo + bench + handin + checked + pairs,
+        )
 
 
 if __name__ == "__main__":

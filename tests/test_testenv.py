@@ -68,7 +68,7 @@ class Terminal:
                 self.seen += os.read(self.fd, 4096).decode(errors="replace")
             except OSError as error:
                 raise AssertionError(f"no {pattern!r} before the end: {self.seen!r}") from error
-        self.seen = self.seen[match.end():]
+        self.seen = self.seen[match.end() :]
         return match
 
     def end(self):
@@ -93,21 +93,46 @@ class Container(unittest.TestCase):
         """As in a container with --cap-drop=all: apt can't become another user, say."""
         with tempfile.TemporaryDirectory(prefix="container.") as cache:
             ended = subprocess.run(
-                ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "sh", "-c",
-                 "grep CapEff /proc/self/status; make -s demo"], cwd=ROOT, text=True,
-                env={**VM, "TESTENV_CACHE": cache}, stdin=subprocess.DEVNULL, capture_output=True,
-                timeout=900, check=False)
+                [
+                    "setpriv",
+                    "--bounding-set=-all",
+                    "--inh-caps=-all",
+                    "--no-new-privs",
+                    "sh",
+                    "-c",
+                    "grep CapEff /proc/self/status; make -s demo",
+                ],
+                cwd=ROOT,
+                text=True,
+                env={**VM, "TESTENV_CACHE": cache},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=900,
+                check=False,
+            )
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertRegex(ended.stdout, r"^CapEff:\t0+\n")
         for sample in SAMPLES:
             self.assertRegex(ended.stdout, rf"(?m)^{sample} +PASS +PASS *$")
-        self.assertTrue(ended.stdout.endswith(f"\n{len(PROGRAM)} of {len(PROGRAM)} pairs passed\n"), ended.stdout)
+        self.assertTrue(
+            ended.stdout.endswith(f"\n{len(PROGRAM)} of {len(PROGRAM)} pairs passed\n"),
+            ended.stdout,
+        )
 
 
 def words(*command, cwd=ROOT, **env):
     """What a command prints, both streams in order, and its exit status."""
-    ended = subprocess.run(command, cwd=cwd, env={**VM, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, timeout=900, check=False)
+    ended = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**VM, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     return ended.stdout, ended.returncode
 
 
@@ -115,7 +140,10 @@ def copy_to(directory):
     """What git tracks, as a student has it after a clone."""
     os.makedirs(directory)
     subprocess.run(
-        ["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "bash", directory], check=True, cwd=ROOT)
+        ["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "bash", directory],
+        check=True,
+        cwd=ROOT,
+    )
 
 
 class Places(unittest.TestCase):
@@ -124,7 +152,9 @@ class Places(unittest.TestCase):
     def test_everywhere(self):
         for name in ("a b, \"c\" 'd' $e;f%g#i \u4f60", "long" * 45):
             with self.subTest(name=name), tempfile.TemporaryDirectory(prefix="place.") as scratch:
-                root, cache, tmp = (os.path.join(scratch, each, name) for each in ("root", "cache", "tmp"))
+                root, cache, tmp = (
+                    os.path.join(scratch, each, name) for each in ("root", "cache", "tmp")
+                )
                 copy_to(root)
                 os.makedirs(tmp)
                 os.makedirs(os.path.dirname(cache))
@@ -151,10 +181,15 @@ class Refused(unittest.TestCase):
 
     def test_the_cache(self):
         with tempfile.TemporaryDirectory(prefix="cache.") as cache:
-            for mount, said in (("size=30m", "only 30 MB are free in .*: TESTENV_CACHE=DIR"),
-                                ("ro", "cannot write to .*: TESTENV_CACHE=DIR")):
-                out, status = self.mounted('mount -t tmpfs -o "$1" none "$2"; TESTENV_CACHE=$2 testenv/kernel.sh',
-                                           mount, cache)
+            for mount, said in (
+                ("size=30m", "only 30 MB are free in .*: TESTENV_CACHE=DIR"),
+                ("ro", "cannot write to .*: TESTENV_CACHE=DIR"),
+            ):
+                out, status = self.mounted(
+                    'mount -t tmpfs -o "$1" none "$2"; TESTENV_CACHE=$2 testenv/kernel.sh',
+                    mount,
+                    cache,
+                )
                 self.assertRegex(out, rf"\Atestenv: {said}\n\Z")
                 self.assertEqual(status, 1)
             out, status = words("testenv/kernel.sh", TESTENV_CACHE=TESTENV)
@@ -163,16 +198,21 @@ class Refused(unittest.TestCase):
     def test_read_only(self):
         mount = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && '
         out, _ = self.mounted(mount + "make starter LAB=03 DIR=my19")
-        self.assertRegex(out, r"\A\S*my19 cannot be written \(Read-only file system\)\..*\nmake: .*\n\Z")
+        self.assertRegex(
+            out, r"\A\S*my19 cannot be written \(Read-only file system\)\..*\nmake: .*\n\Z"
+        )
         out, _ = self.mounted(mount + "make -C 03_read OUT=new")
         self.assertIn(f"you cannot write to {ROOT}/03_read/new/objects: copy the project", out)
         self.assertNotIn("VM", out)
 
     def test_full(self):
         with tempfile.TemporaryDirectory(prefix="full.") as root:
-            out, _ = self.mounted('mount -t tmpfs -o size=20m none "$1" && git ls-files -z | xargs -0 cp --parents -t "$1"'
-                                  ' && cd "$1" && { dd if=/dev/zero of=fill status=none; make -s starter LAB=03; rm fill;'
-                                  ' make -s starter LAB=03; } 2>&1', root)
+            out, _ = self.mounted(
+                'mount -t tmpfs -o size=20m none "$1" && git ls-files -z | xargs -0 cp --parents -t "$1"'
+                ' && cd "$1" && { dd if=/dev/zero of=fill status=none; make -s starter LAB=03; rm fill;'
+                " make -s starter LAB=03; } 2>&1",
+                root,
+            )
         self.assertRegex(out, r"cannot be written \(No space left on device\)")
         self.assertIn("\nmy03/read.c is yours to complete:", out)
 
@@ -182,10 +222,18 @@ class Made(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="made.") as scratch:
             root = f"{scratch}/root"
             copy_to(root)
-            for language, last in (("en", "Next: make demo"), ("zh", "\u4e0b\u4e00\u6b65"), ("de", "Next: make demo")):
+            for language, last in (
+                ("en", "Next: make demo"),
+                ("zh", "\u4e0b\u4e00\u6b65"),
+                ("de", "Next: make demo"),
+            ):
                 os.utime(f"{root}/03_read/read.c")
                 out, _ = words("make", cwd=root, LAB_LANG=language)
-                self.assertEqual(out.splitlines()[:-1], ["  read"] if language != "en" else [f"  {name}" for name in NAMES], out)
+                self.assertEqual(
+                    out.splitlines()[:-1],
+                    ["  read"] if language != "en" else [f"  {name}" for name in NAMES],
+                    out,
+                )
                 self.assertIn(last, out.splitlines()[-1])
             for command in (["make", "-C", "03_read"], ["make", "V=1"]):
                 os.utime(f"{root}/03_read/read.c")
@@ -206,13 +254,22 @@ class Run(unittest.TestCase):
         self.assertTrue(wait_for(lambda: qemus() <= self.before, 60), "a VM is left running")
 
     def run_vm(self, *command, **more):
-        return subprocess.run([TESTENV, "run", *command], env=VM, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=900, check=False, **more)
+        return subprocess.run(
+            [TESTENV, "run", *command],
+            env=VM,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=900,
+            check=False,
+            **more,
+        )
 
     def test_output_status_and_arguments_are_unchanged(self):
         odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
-        script = ('printf "%s\\n" "$@"; head -c 300000 /usr/bin/qemu-system-x86_64;'
-                  ' head -c 300000 /bin/busybox >&2; test -e /dev/infiniband/uverbs0 && exit 77')
+        script = (
+            'printf "%s\\n" "$@"; head -c 300000 /usr/bin/qemu-system-x86_64;'
+            " head -c 300000 /bin/busybox >&2; test -e /dev/infiniband/uverbs0 && exit 77"
+        )
         ended = self.run_vm("bash", "-c", script, "bash", *odd)
         with open("/usr/bin/qemu-system-x86_64", "rb") as file:
             out = "".join(a + "\n" for a in odd).encode() + file.read(300000)
@@ -226,8 +283,13 @@ class Run(unittest.TestCase):
         results = os.path.join(ROOT, "results")
         os.makedirs(results, exist_ok=True)
         mark = os.path.join(results, "test-mark")
-        ended = self.run_vm("bash", "-c", "touch Makefile.mark /etc/mark && cat Makefile.mark && "
-                            "echo kept > results/test-mark", cwd=ROOT)
+        ended = self.run_vm(
+            "bash",
+            "-c",
+            "touch Makefile.mark /etc/mark && cat Makefile.mark && "
+            "echo kept > results/test-mark",
+            cwd=ROOT,
+        )
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertFalse(os.path.exists(os.path.join(ROOT, "Makefile.mark")))
         self.assertFalse(os.path.exists("/etc/mark"))
@@ -239,33 +301,57 @@ class Run(unittest.TestCase):
         for hosts in (1, 2):
             with self.subTest(hosts=hosts):
                 process = subprocess.Popen(
-                    [TESTENV, "run", "sleep", "10000"], env={**VM, "TESTENV_HOSTS": str(hosts)},
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, start_new_session=True)
-                self.assertTrue(wait_for(lambda: len(qemus() - self.before) == hosts, 300),
-                                "no VM started")
+                    [TESTENV, "run", "sleep", "10000"],
+                    env={**VM, "TESTENV_HOSTS": str(hosts)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                self.assertTrue(
+                    wait_for(lambda: len(qemus() - self.before) == hosts, 300), "no VM started"
+                )
                 time.sleep(2)
                 os.killpg(process.pid, signal.SIGINT)
                 self.assertEqual(process.wait(10), 130)
                 self.assertTrue(wait_for(lambda: qemus() <= self.before, 60), "still running")
 
     def test_limit_is_kept(self):
-        ended = subprocess.run([TESTENV, "run", "sleep", "10000"], stdin=subprocess.DEVNULL,
-                               env={**VM, "TESTENV_LIMIT": "8"}, capture_output=True,
-                               text=True, timeout=600, check=False)
+        ended = subprocess.run(
+            [TESTENV, "run", "sleep", "10000"],
+            stdin=subprocess.DEVNULL,
+            env={**VM, "TESTENV_LIMIT": "8"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         self.assertEqual(ended.returncode, 124)
         limit = int(re.search("limit of ([0-9]+) s", ended.stderr)[1])
         self.assertEqual(limit % 8, 0, "more on a busy machine")
 
     def test_a_crash_leaves_a_log_and_its_reason(self):
-        ended = subprocess.run([TESTENV, "run", "sh", "-c", "echo c >/proc/sysrq-trigger"], env=VM, check=False,
-                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
+        ended = subprocess.run(
+            [TESTENV, "run", "sh", "-c", "echo c >/proc/sysrq-trigger"],
+            env=VM,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
         self.assertEqual(ended.returncode, 125)
         self.assertRegex(ended.stderr, r"VM failed \(Kernel panic - .*\); its console log is /.*")
 
     def test_a_signal_leaves_a_log(self):
-        with subprocess.Popen([TESTENV, "run", "sh", "-c", "echo begun; sleep 10000"], env=VM, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [TESTENV, "run", "sh", "-c", "echo begun; sleep 10000"],
+            env=VM,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
             self.assertEqual(process.stdout.readline(), "begun\n")
             process.terminate()
             self.assertRegex(process.stderr.read(), "stopped by a signal.*; its console log is /.*")
@@ -275,28 +361,54 @@ class Run(unittest.TestCase):
     def test_native_never_starts_a_vm(self):
         if os.path.exists("/dev/infiniband"):
             self.skipTest("this machine has an RDMA device")
-        ended = subprocess.run([TESTENV, "run", "true"], env={**os.environ, "TESTENV": "native"},
-                               capture_output=True, text=True, timeout=200, check=False)
+        ended = subprocess.run(
+            [TESTENV, "run", "true"],
+            env={**os.environ, "TESTENV": "native"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
         self.assertEqual(ended.returncode, 77)
         self.assertIn("no RDMA device", ended.stderr)
 
     def test_make_run_shows_both_sides(self):
-        ended = subprocess.run(["make", "-s", "run", "ARGS=--message 'good morning'"], env=VM,
-                               cwd=os.path.join(ROOT, "01_hello_write"), capture_output=True,
-                               text=True, stdin=subprocess.DEVNULL, timeout=900, check=False)
+        ended = subprocess.run(
+            ["make", "-s", "run", "ARGS=--message 'good morning'"],
+            env=VM,
+            cwd=os.path.join(ROOT, "01_hello_write"),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=900,
+            check=False,
+        )
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertRegex(ended.stdout, r'(?s)--- server: \./hello_write\n.*memory holds "good morning"'
-                         r".*--- client: \./hello_write --message good morning 10\.0\.0\.1\n")
+        self.assertRegex(
+            ended.stdout,
+            r'(?s)--- server: \./hello_write\n.*memory holds "good morning"'
+            r".*--- client: \./hello_write --message good morning 10\.0\.0\.1\n",
+        )
 
     def test_make_run_on_two_hosts_shows_both_sides(self):
-        ended = subprocess.run(["make", "-s", "run", "HOSTS=2", "ARGS=--size 100"], env=VM,
-                               cwd=os.path.join(ROOT, "03_read"), capture_output=True,
-                               text=True, stdin=subprocess.DEVNULL, timeout=900, check=False)
+        ended = subprocess.run(
+            ["make", "-s", "run", "HOSTS=2", "ARGS=--size 100"],
+            env=VM,
+            cwd=os.path.join(ROOT, "03_read"),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=900,
+            check=False,
+        )
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertRegex(ended.stdout, r"(?s)--- server on 10\.0\.1\.1: \./read\n.*"
-                         r"::ffff:10\.0\.1\.1\).*role=server status=PASS.*"
-                         r"--- client on 10\.0\.1\.2: \./read --size 100 10\.0\.1\.1\n.*"
-                         r"::ffff:10\.0\.1\.2\).*role=client status=PASS")
+        self.assertRegex(
+            ended.stdout,
+            r"(?s)--- server on 10\.0\.1\.1: \./read\n.*"
+            r"::ffff:10\.0\.1\.1\).*role=server status=PASS.*"
+            r"--- client on 10\.0\.1\.2: \./read --size 100 10\.0\.1\.1\n.*"
+            r"::ffff:10\.0\.1\.2\).*role=client status=PASS",
+        )
 
     def test_two_terminals_share_a_vm(self):
         subprocess.run(["make", "-s"], cwd=ROOT, check=True)

@@ -7,10 +7,33 @@ import subprocess
 
 from samples import SAMPLES, WITH_BLOCKS, SampleTest, main, path, run
 
-COMMON = ("d ib-dev", "i ib-port", "g gid-idx", "m mtu", "l sl", "traffic-class", "pkey-idx",
-          "p port", "b bind", "timeout", "v verbose", "h help")
-BLOCK_OPTIONS = ("B block-size", "block-num", "T stride", "S seed", "I student", "x method", "n iters",
-                 "k bench", "D depth", "z sizes", "csv")
+COMMON = (
+    "d ib-dev",
+    "i ib-port",
+    "g gid-idx",
+    "m mtu",
+    "l sl",
+    "traffic-class",
+    "pkey-idx",
+    "p port",
+    "b bind",
+    "timeout",
+    "v verbose",
+    "h help",
+)
+BLOCK_OPTIONS = (
+    "B block-size",
+    "block-num",
+    "T stride",
+    "S seed",
+    "I student",
+    "x method",
+    "n iters",
+    "k bench",
+    "D depth",
+    "z sizes",
+    "csv",
+)
 OWN = {  # the client's alone (--own: the server's), with letters where they have one
     "01_hello_write": ("M message",),
     "02_send_recv": ("s size", "n iters", "S seed"),
@@ -26,10 +49,26 @@ OWN = {  # the client's alone (--own: the server's), with letters where they hav
     "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
-PINGPONG = {"p": "port", "d": "ib-dev", "i": "ib-port", "s": "size", "m": "mtu", "r": "rx-depth",
-            "n": "iters", "l": "sl", "e": "events", "g": "gid-idx", "o": "odp", "O": "iodp",
-            "P": "prefetch", "t": "ts", "c": "chk", "j": "dm", "N": "new_send",
-            "U": "allow-cc-unprotected"}
+PINGPONG = {
+    "p": "port",
+    "d": "ib-dev",
+    "i": "ib-port",
+    "s": "size",
+    "m": "mtu",
+    "r": "rx-depth",
+    "n": "iters",
+    "l": "sl",
+    "e": "events",
+    "g": "gid-idx",
+    "o": "odp",
+    "O": "iodp",
+    "P": "prefetch",
+    "t": "ts",
+    "c": "chk",
+    "j": "dm",
+    "N": "new_send",
+    "U": "allow-cc-unprotected",
+}
 
 
 class Usage(SampleTest):
@@ -46,8 +85,9 @@ class Usage(SampleTest):
                 side = run(sample, "--help")
                 self.assertEqual((side.status, side.err), (0, ""), side)
                 listed = re.findall(r"(?m)^  (?:-(\w), |    )--([\w-]+)", side.out)
-                self.assertEqual([" ".join(option).strip() for option in listed],
-                                 [*COMMON, *OWN[sample]])
+                self.assertEqual(
+                    [" ".join(option).strip() for option in listed], [*COMMON, *OWN[sample]]
+                )
                 self.assertIn("77 no RDMA device", side.out)
                 without_path = re.sub(r"(?m)^/\S*/", "", side.out)
                 self.assertLess(max(map(len, without_path.splitlines())), 82)
@@ -83,7 +123,10 @@ class Usage(SampleTest):
 
     def test_bad_numbers(self):
         for option, bad in (
-            ("-p", ["", "0", "65536", "-1", "x", "1x", "0x10", "1.5", " 1", "99999999999999999999"]),
+            (
+                "-p",
+                ["", "0", "65536", "-1", "x", "1x", "0x10", "1.5", " 1", "99999999999999999999"],
+            ),
             ("-i", ["0", "256", "x"]),
             ("-g", ["-1", "256", "x"]),
             ("-m", ["0", "255", "1000", "8192", "x"]),
@@ -93,19 +136,26 @@ class Usage(SampleTest):
             ("--timeout", ["0", "3601", "x", "-1"]),
         ):
             for value in bad:
-                self.each([option, value], r"^\S+ server: .*: (not a number from \d+ to \d+|256, 512)",
-                          samples=["03_read"])
+                self.each(
+                    [option, value],
+                    r"^\S+ server: .*: (not a number from \d+ to \d+|256, 512)",
+                    samples=["03_read"],
+                )
 
     def test_size_zero_or_above_the_limit(self):
         for value in ("0", "65M", "67108865", "-1", "1G", "x", ""):
-            self.each(["-s", value, "h"], "not a number from 1 to 67108864",
-                      samples=["02_send_recv", "03_read"])
+            self.each(
+                ["-s", value, "h"],
+                "not a number from 1 to 67108864",
+                samples=["02_send_recv", "03_read"],
+            )
         for value in ("0", "4097", "x"):
             self.each(["-s", value, "h"], "not a number from 1 to 4096", samples=["09_ud"])
         for sample, most in (("09_ud", 16), ("10_srq", 64)):
             for value in ("0", str(most + 1), "x"):
-                self.each(["--clients", value, "h"], f"not a number from 1 to {most}",
-                          samples=[sample])
+                self.each(
+                    ["--clients", value, "h"], f"not a number from 1 to {most}", samples=[sample]
+                )
         for value in ("0", "1000001", "x"):
             self.each(["-n", value, "h"], "not a number from 1 to 1000000", samples=SAMPLES[1:])
         self.each(["-M", "", "h"], "its value is empty", samples=["01_hello_write"])
@@ -117,7 +167,10 @@ class Usage(SampleTest):
             (["-T", "0"], "not a number from 1"),
             (["-B", "8", "-T", "7"], "stride is below block_size"),
             (["-B", "18446744073709551615", "--block-num", "1"], "not a number from 1"),
-            (["-B", "4096", "--block-num", "4503599627370498", "-T", "4096"], "not a number from 1"),
+            (
+                ["-B", "4096", "--block-num", "4503599627370498", "-T", "4096"],
+                "not a number from 1",
+            ),
             (["-B", "1", "--block-num", "2", "-T", "64M"], "above 64 MiB"),
             (["-x", "magic"], "method: sgl, copy, each or auto"),
             (["-x", "contig"], "method: sgl, copy, each or auto"),
@@ -175,8 +228,9 @@ class NoDevice(SampleTest):
         for sample in SAMPLES:
             for args, role in (([], "server"), (["localhost"], "client")):
                 with self.subTest(sample=sample, role=role):
-                    self.check_failed(run(sample, *args), sample, role, "no RDMA device here",
-                                      status=77)
+                    self.check_failed(
+                        run(sample, *args), sample, role, "no RDMA device here", status=77
+                    )
 
 
 if __name__ == "__main__":

@@ -46,25 +46,34 @@ CAPTURES = {
 
 
 def many(times):
-    workload = {"01_hello_write": ("--message", "long " * 400),
-                "02_send_recv": ("-n", str(times), "-s", "2000"),
-                "03_read": ("-n", str(times), "-s", "2000"),
-                "04_atomic": ("-n", str(times)),
-                "08_write_imm": ("-n", str(times), "-s", "500"),
-                "12_ordering": ("-n", str(times), "-s", "500"),
-                "09_ud": ("-n", str(times)), "10_srq": ("-n", str(times)),
-                "13_memory_window": ("-n", str(times), "-s", "2000")}
+    workload = {
+        "01_hello_write": ("--message", "long " * 400),
+        "02_send_recv": ("-n", str(times), "-s", "2000"),
+        "03_read": ("-n", str(times), "-s", "2000"),
+        "04_atomic": ("-n", str(times)),
+        "08_write_imm": ("-n", str(times), "-s", "500"),
+        "12_ordering": ("-n", str(times), "-s", "500"),
+        "09_ud": ("-n", str(times)),
+        "10_srq": ("-n", str(times)),
+        "13_memory_window": ("-n", str(times), "-s", "2000"),
+    }
     return workload | {sample: ("-n", str(times), *FEW_PACKETS) for sample in WITH_BLOCKS}
 
 
-SHOWN = ("sent_pkts", "dropped", "out_of_seq_request", "duplicate_request",
-         "completer_retry_err")
+SHOWN = ("sent_pkts", "dropped", "out_of_seq_request", "duplicate_request", "completer_retry_err")
 
 
 def on_both(script):
     """Runs a shell script on both hosts at a time; returns what it printed, ours first."""
-    runs = [subprocess.Popen([*there, "sh", "-c", script], stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, text=True) for there in ((), THERE)]
+    runs = [
+        subprocess.Popen(
+            [*there, "sh", "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for there in ((), THERE)
+    ]
     outs = [run.communicate()[0] for run in runs]
     assert not any(run.returncode for run in runs), f"failed: {script}"
     return outs
@@ -73,8 +82,10 @@ def on_both(script):
 def counters():
     """Of both hosts together: rxe's (rdma-statistic(8)), and packets that netem dropped."""
     total = {}
-    for out in on_both(f"cd {COUNTERS} && grep . *; "
-                       "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped /dropped:/p'"):
+    for out in on_both(
+        f"cd {COUNTERS} && grep . *; "
+        "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped /dropped:/p'"
+    ):
         for line in out.splitlines():
             name, value = line.split(",")[0].split(":")
             total[name] = total.get(name, 0) + int(value)
@@ -83,9 +94,12 @@ def counters():
 
 def setUpModule():
     """A good wire, on which no neighbour has to be looked for when it is bad."""
-    on_both("tc qdisc del dev eth0 root 2>/dev/null; ip link set eth0 up\n" +
-            "".join(f"ip neigh replace {address} lladdr {mac} dev eth0\n"
-                    for address, mac in MACS.items()))
+    on_both(
+        "tc qdisc del dev eth0 root 2>/dev/null; ip link set eth0 up\n"
+        + "".join(
+            f"ip neigh replace {address} lladdr {mac} dev eth0\n" for address, mac in MACS.items()
+        )
+    )
 
 
 class WireTest(PairTest):
@@ -100,11 +114,22 @@ class WireTest(PairTest):
         """Starts all pairs, so that their waits overlap: (sample, server, client)."""
         port = {sample: str(next(ports)) for sample in workload}
         servers = [start(sample, "-p", port[sample], there=THERE) for sample in workload]
-        subprocess.run([*THERE, "sh", "-c", "".join(
-            f"until grep -q :{int(p):04X} /proc/net/tcp6; do sleep 0.1; done\n"
-            for p in port.values())], check=True, timeout=600)
-        clients = [start(sample, "-p", port[sample], *workload[sample], address)
-                   for sample in workload]
+        subprocess.run(
+            [
+                *THERE,
+                "sh",
+                "-c",
+                "".join(
+                    f"until grep -q :{int(p):04X} /proc/net/tcp6; do sleep 0.1; done\n"
+                    for p in port.values()
+                ),
+            ],
+            check=True,
+            timeout=600,
+        )
+        clients = [
+            start(sample, "-p", port[sample], *workload[sample], address) for sample in workload
+        ]
         return list(zip(workload, servers, clients))
 
     def all_pass(self, address, workload):
@@ -126,7 +151,7 @@ class WireTest(PairTest):
                 if not silent and not spent or self.spent > self.chance:
                     break
                 print(f"# {sample}: once more: {client.err.splitlines()[:1]}", flush=True)
-                (_, server, client), = self.start_all(address, {sample: patient[sample]})
+                ((_, server, client),) = self.start_all(address, {sample: patient[sample]})
             with self.subTest(sample=sample):
                 self.both_pass(sample, server, client)
                 self.assertIn("(::ffff:10.0.1.1)", server.out)
@@ -141,11 +166,15 @@ class There(unittest.TestCase):
     def test_output_status_and_arguments_are_unchanged(self):
         odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
         script = 'printf "%s\\n" "$@"; hostname -I; echo wrong >&2; printf end >&2; exit 7'
-        ended = subprocess.run([*THERE, "bash", "-c", script, "bash", *odd],
-                               capture_output=True, text=True, timeout=300, check=False)
+        ended = subprocess.run(
+            [*THERE, "bash", "-c", script, "bash", *odd],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         self.assertEqual(ended.returncode, 7)
-        self.assertEqual(ended.stdout.rpartition("\n10.0.1.1")[0],
-                         "\n".join(odd), ended.stdout)
+        self.assertEqual(ended.stdout.rpartition("\n10.0.1.1")[0], "\n".join(odd), ended.stdout)
         self.assertEqual(ended.stderr, "wrong\nend\n")
 
     def test_what_it_started_goes_with_it(self):
@@ -179,18 +208,30 @@ class Capture(WireTest):
         for name, (sample, *args) in CAPTURES.items():
             with self.subTest(name=name):
                 fails = "--no-fence" in args
-                for _ in range(5 if fails else 1):  # a busy machine's answer may be there before the SEND leaves
+                for _ in range(
+                    5 if fails else 1
+                ):  # a busy machine's answer may be there before the SEND leaves
                     ended = subprocess.run(
-                        [os.path.join(testenv, "capture.sh"),
-                         os.path.join(ROOT, "results", "wire", name + ".pcap"),
-                         os.path.join(testenv, "pair.sh"), path(sample), *args],
-                        capture_output=True, text=True, timeout=600, check=False)
+                        [
+                            os.path.join(testenv, "capture.sh"),
+                            os.path.join(ROOT, "results", "wire", name + ".pcap"),
+                            os.path.join(testenv, "pair.sh"),
+                            path(sample),
+                            *args,
+                        ],
+                        capture_output=True,
+                        text=True,
+                        timeout=600,
+                        check=False,
+                    )
                     if ended.returncode:
                         break
                 self.assertEqual(ended.returncode, fails, ended.stdout + ended.stderr)
                 if fails:
-                    self.assertIn("data sent back: byte 0 of 4096 is 0x3e (poison: never written)",
-                                  ended.stdout)
+                    self.assertIn(
+                        "data sent back: byte 0 of 4096 is 0x3e (poison: never written)",
+                        ended.stdout,
+                    )
 
 
 class Bad(WireTest):
@@ -198,8 +239,10 @@ class Bad(WireTest):
 
     @classmethod
     def tearDownClass(cls):
-        print(f"{'ok' if cls.pairs else 'not ok'} - wire: {cls.pairs} pairs passed over a bad wire",
-              flush=True)
+        print(
+            f"{'ok' if cls.pairs else 'not ok'} - wire: {cls.pairs} pairs passed over a bad wire",
+            flush=True,
+        )
 
     def over(self, wire, times, effect=None):
         """All over such a wire; then a counter shows that the wire was so."""
@@ -209,8 +252,10 @@ class Bad(WireTest):
             Bad.pairs += self.all_pass(CONTROL, some(many(times)))
             after = counters()
             seen = {name: after[name] - before.get(name, 0) for name in SHOWN}
-            print(f"# {wire}, {times} messages each: {time.monotonic() - began:.1f} s, {seen}",
-                  flush=True)
+            print(
+                f"# {wire}, {times} messages each: {time.monotonic() - began:.1f} s, {seen}",
+                flush=True,
+            )
             if effect:
                 self.assertGreater(seen[effect], 0)
 
@@ -222,7 +267,9 @@ class Bad(WireTest):
     def test_duplicates(self):
         self.over("duplicate 10%", 20, "duplicate_request")
 
-    def test_reordering(self):  # 10 of 100 packets 5 ms late; of these, some 20 are overtaken by the next
+    def test_reordering(
+        self,
+    ):  # 10 of 100 packets 5 ms late; of these, some 20 are overtaken by the next
         self.over("delay 5ms reorder 90%", 20, "out_of_seq_request")
 
     def test_delay(self):
@@ -252,8 +299,10 @@ class Unreliable(WireTest):
     def counted(self):
         """Packets: that this NIC has sent, that this end of the wire dropped, that the other NIC
         got."""
-        ours, theirs = on_both(f"cd {COUNTERS} && cat sent_pkts rcvd_pkts; tc -s qdisc show dev "
-                               "eth0 root | sed -n 's/.*(dropped \\([0-9]*\\),.*/\\1/p'")
+        ours, theirs = on_both(
+            f"cd {COUNTERS} && cat sent_pkts rcvd_pkts; tc -s qdisc show dev "
+            "eth0 root | sed -n 's/.*(dropped \\([0-9]*\\),.*/\\1/p'"
+        )
         sent, _, dropped = map(int, ours.split())
         return sent, dropped, int(theirs.split()[1])
 
@@ -263,30 +312,45 @@ class Unreliable(WireTest):
         just while its slot is being verified: another pair, then."""
         for _ in range(3):
             before = self.counted()
-            (sample, server, client), = self.start_all(
-                CONTROL, {"08_write_imm": (*args, "--timeout", "100")})
+            ((sample, server, client),) = self.start_all(
+                CONTROL, {"08_write_imm": (*args, "--timeout", "100")}
+            )
             server, client = end(server), end(client)
             if " 0 arrived" not in server.out and "0x" not in server.err:
                 break
         self.both_pass(sample, server, client)
         self.said = server.out
-        counts = [list(map(int, re.search(
-            r"(\d+) messages sent, (\d+) arrived, (\d+) missed\n", side.out).groups()))
-            for side in (server, client)]
+        counts = [
+            list(
+                map(
+                    int,
+                    re.search(
+                        r"(\d+) messages sent, (\d+) arrived, (\d+) missed\n", side.out
+                    ).groups(),
+                )
+            )
+            for side in (server, client)
+        ]
         wire = [after - old for after, old in zip(self.counted(), before)]
-        print(f"# {' '.join(args)}: sent, arrived, missed {counts[0]}; packets sent, dropped, "
-              f"got {wire}", flush=True)
+        print(
+            f"# {' '.join(args)}: sent, arrived, missed {counts[0]}; packets sent, dropped, "
+            f"got {wire}",
+            flush=True,
+        )
         self.assertEqual(counts[0], counts[1])
         self.assertEqual(len(re.findall(r"(?m)^message \d+ missed$", client.out)), counts[0][2])
-        self.assertEqual(int(client.result["bytes"]), counts[0][1] * int(args[args.index("-s") + 1]))
+        self.assertEqual(
+            int(client.result["bytes"]), counts[0][1] * int(args[args.index("-s") + 1])
+        )
         return counts[0], wire
 
     def test_missed_messages(self):
         for loss in (1, 10):
             with self.subTest(loss=loss):
                 self.spoil(f"loss {loss}%")
-                (sent, arrived, missed), wire = self.run_08("--transport", "uc", "-n", "50",
-                                                            "-s", "1000")
+                (sent, arrived, missed), wire = self.run_08(
+                    "--transport", "uc", "-n", "50", "-s", "1000"
+                )
                 self.assertEqual([sent, missed, arrived], wire)  # a message is a packet
                 self.assertEqual(sent, 200)
 
@@ -317,14 +381,17 @@ class Unreliable(WireTest):
 class Cut(WireTest):
     """Nothing gets through any more. The one whose request is under way is told so by its
     NIC; the other by TCP or, where that is cut too, by its clock."""
+
     # --timeout of both: longer than all retries take, on however busy a machine; and where both wait for it
     PATIENT, SHORT = 40, 10
     runs = 0
 
     @classmethod
     def tearDownClass(cls):
-        print(f"{'ok' if cls.runs else 'not ok'} - wire: {cls.runs} pairs ended over a cut wire",
-              flush=True)
+        print(
+            f"{'ok' if cls.runs else 'not ok'} - wire: {cls.runs} pairs ended over a cut wire",
+            flush=True,
+        )
 
     def both_end(self, pairs, timeout, by_nic=True):
         """by_nic: TCP goes on, so that it is the NIC's word that ends the run."""
@@ -336,39 +403,50 @@ class Cut(WireTest):
                 if re.search("refused: the peer is silent|cannot (connect|reach)", client.err):
                     server.kill()
                     end(server)
-                    (_, server, client), = self.start_all(CONTROL, {sample: ("--timeout", str(timeout))})
+                    ((_, server, client),) = self.start_all(
+                        CONTROL, {sample: ("--timeout", str(timeout))}
+                    )
                     client, began = end(client), time.monotonic()
                 server = end(server)
                 for role, side in (("server", server), ("client", client)):
                     self.check_failed(
-                        side, sample, role,
+                        side,
+                        sample,
+                        role,
                         r"completion of [\w ,-]+: transport retry counter exceeded \(status 12\)"
                         # without an interface there is no way to the peer
                         r"|completion of [\w ,-]+: local QP operation error \(status 2\)"
-                        fr"|no completion of [\w ,-]+ in {timeout} s"
+                        rf"|no completion of [\w ,-]+ in {timeout} s"
                         "|the peer is silent: no '(sync [a-z0-9=]+|line)' from it"
                         "|the peer closed the connection(: no| before this side's) 'sync [a-z0-9=]+'"
                         r"|QPN 0x\w+ failed after \d+ messages"
                         # 09 and 10 look for the way to a client before they answer, and then wait for others
                         r"|the server refused: ibv_\w+( to RTR)? with your GID|no client came in \d+ s",
-                        hint=(sample, role) != ("10_srq", "server"))
-                if by_nic and sample not in ("09_ud", "10_srq"):  # UD has none; 10's server may be the one
+                        hint=(sample, role) != ("10_srq", "server"),
+                    )
+                if by_nic and sample not in (
+                    "09_ud",
+                    "10_srq",
+                ):  # UD has none; 10's server may be the one
                     self.assertIn("retry counter exceeded", server.err + client.err)
                 Cut.runs += 1
         self.assertLess(time.monotonic() - began, 3 * timeout)
 
     def long_runs(self, address, timeout):
         """Under way for 2 s. 01 has one message only."""
-        pairs = self.start_all(address, {
-            sample: ("--timeout", str(timeout), "-n", "1000000") for sample in SAMPLES[1:]})
+        pairs = self.start_all(
+            address,
+            {sample: ("--timeout", str(timeout), "-n", "1000000") for sample in SAMPLES[1:]},
+        )
         time.sleep(2)
         return pairs
 
     def test_before_the_verb_and_in_the_middle(self):
         pairs = self.long_runs(CONTROL, self.PATIENT)
         self.spoil("loss 100%")
-        pairs += self.start_all(CONTROL, {
-            sample: ("--timeout", str(self.PATIENT)) for sample in SAMPLES})
+        pairs += self.start_all(
+            CONTROL, {sample: ("--timeout", str(self.PATIENT)) for sample in SAMPLES}
+        )
         self.both_end(pairs, self.PATIENT)
 
     def test_plug_pulled_out_of_the_server(self):

@@ -13,29 +13,65 @@ import itertools
 import subprocess
 import sys
 
-FIELDS = ("ip.src", "ip.dst", "udp.length", "infiniband.bth.opcode", "infiniband.bth.psn",
-          "infiniband.bth.padcnt", "infiniband.bth.se", "infiniband.reth.va",
-          "infiniband.reth.r_key", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
-          "infiniband.aeth.msn", "infiniband.atomiceth.swapdt", "infiniband.atomiceth.cmpdt",
-          "infiniband.deth.srcqp", "infiniband.atomicacketh.origremdt", "infiniband.immdt",
-          "infiniband.deth.q_key", "udp.payload", "frame.time_epoch")
+FIELDS = (
+    "ip.src",
+    "ip.dst",
+    "udp.length",
+    "infiniband.bth.opcode",
+    "infiniband.bth.psn",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.se",
+    "infiniband.reth.va",
+    "infiniband.reth.r_key",
+    "infiniband.reth.dmalen",
+    "infiniband.aeth.syndrome",
+    "infiniband.aeth.msn",
+    "infiniband.atomiceth.swapdt",
+    "infiniband.atomiceth.cmpdt",
+    "infiniband.deth.srcqp",
+    "infiniband.atomicacketh.origremdt",
+    "infiniband.immdt",
+    "infiniband.deth.q_key",
+    "udp.payload",
+    "frame.time_epoch",
+)
 # The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
 OPCODES = {
-    0: ("SEND First", 0), 1: ("SEND Middle", 0), 2: ("SEND Last", 0),
-    3: ("SEND Last with Immediate", IMM), 4: ("SEND Only", 0), 5: ("SEND Only with Immediate", IMM),
-    6: ("RDMA WRITE First", RETH), 7: ("RDMA WRITE Middle", 0), 8: ("RDMA WRITE Last", 0),
-    9: ("RDMA WRITE Last with Immediate", IMM), 10: ("RDMA WRITE Only", RETH),
-    11: ("RDMA WRITE Only with Immediate", RETH + IMM), 12: ("RDMA READ Request", RETH),
-    13: ("RDMA READ response First", AETH), 14: ("RDMA READ response Middle", 0),
-    15: ("RDMA READ response Last", AETH), 16: ("RDMA READ response Only", AETH),
-    17: ("Acknowledge", AETH), 18: ("ATOMIC Acknowledge", AETH + ORIG),
-    19: ("CmpSwap", ATOMIC), 20: ("FetchAdd", ATOMIC),
-    22: ("SEND Last with Invalidate", IETH), 23: ("SEND Only with Invalidate", IETH),
-    100: ("UD SEND Only", DETH), 101: ("UD SEND Only with Immediate", DETH + IMM),
+    0: ("SEND First", 0),
+    1: ("SEND Middle", 0),
+    2: ("SEND Last", 0),
+    3: ("SEND Last with Immediate", IMM),
+    4: ("SEND Only", 0),
+    5: ("SEND Only with Immediate", IMM),
+    6: ("RDMA WRITE First", RETH),
+    7: ("RDMA WRITE Middle", 0),
+    8: ("RDMA WRITE Last", 0),
+    9: ("RDMA WRITE Last with Immediate", IMM),
+    10: ("RDMA WRITE Only", RETH),
+    11: ("RDMA WRITE Only with Immediate", RETH + IMM),
+    12: ("RDMA READ Request", RETH),
+    13: ("RDMA READ response First", AETH),
+    14: ("RDMA READ response Middle", 0),
+    15: ("RDMA READ response Last", AETH),
+    16: ("RDMA READ response Only", AETH),
+    17: ("Acknowledge", AETH),
+    18: ("ATOMIC Acknowledge", AETH + ORIG),
+    19: ("CmpSwap", ATOMIC),
+    20: ("FetchAdd", ATOMIC),
+    22: ("SEND Last with Invalidate", IETH),
+    23: ("SEND Only with Invalidate", IETH),
+    100: ("UD SEND Only", DETH),
+    101: ("UD SEND Only with Immediate", DETH + IMM),
 }
-CM = {16: "ConnectRequest", 18: "ConnectReject", 19: "ConnectReply", 20: "ReadyToUse",
-      21: "DisconnectRequest", 22: "DisconnectReply"}  # attributes of the CM's datagrams
+CM = {
+    16: "ConnectRequest",
+    18: "ConnectReject",
+    19: "ConnectReply",
+    20: "ReadyToUse",
+    21: "DisconnectRequest",
+    22: "DisconnectReply",
+}  # attributes of the CM's datagrams
 NAKS = ("PSN sequence error", "invalid request", "remote access error", "remote operational error")
 ANSWERS = range(13, 19)  # they repeat the PSN of what they answer
 
@@ -59,15 +95,18 @@ class Packet:
         self.payload = int(value["udp.length"]) - 24 - headers - int(value["infiniband.bth.padcnt"])
         at = 12 + headers  # where the payload begins, behind the BTH and what follows it
         self.raw = bytes.fromhex(value["udp.payload"])
-        self.data = self.raw[at:at + self.payload]
+        self.data = self.raw[at : at + self.payload]
         if opcode == 100 and self.data[1] == 7:  # management class: communication manager
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
         requester = value["ip.dst"] if self.answer else self.src, opcode == 100
         self.psn = relative(psn, first_psns.setdefault(requester, psn))
-        self.value = {name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
-                      for name, text in value.items() if "eth." in name or "immdt" in name
-                      if text}
+        self.value = {
+            name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
+            for name, text in value.items()
+            if "eth." in name or "immdt" in name
+            if text
+        }
         solicited = ["solicited"] * (value["infiniband.bth.se"] in ("1", "True"))
         self.carries = ", ".join([*self.headers(), *solicited])
 
@@ -75,12 +114,19 @@ class Packet:
         """What the headers behind the BTH say, header by header."""
         value = self.value
         if "reth.dmalen" in value:
-            yield (f"RETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
-                   f"length {value['reth.dmalen']}")
+            yield (
+                f"RETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
+                f"length {value['reth.dmalen']}"
+            )
         if "atomiceth.swapdt" in value:
-            yield (f"AtomicETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
-                   + (f"add {value['atomiceth.swapdt']}" if self.name == "FetchAdd" else
-                      f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"))
+            yield (
+                f"AtomicETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
+                + (
+                    f"add {value['atomiceth.swapdt']}"
+                    if self.name == "FetchAdd"
+                    else f"compare {value['atomiceth.cmpdt']} swap {value['atomiceth.swapdt']}"
+                )
+            )
         if "deth.q_key" in value and self.name[:3] != "CM ":
             yield f"DETH Q_Key {value['deth.q_key']} from QPN 0x{value['deth.srcqp']:x}"
         if "aeth.syndrome" in value:
@@ -96,20 +142,34 @@ class Packet:
 
 
 def packets(pcap):
-    command = ["tshark", "-r", pcap, "-d", "udp.port==4791,infiniband", "-T", "fields",
-               "-E", "occurrence=f", *(word for name in FIELDS for word in ("-e", name))]
-    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True).stdout
+    command = [
+        "tshark",
+        "-r",
+        pcap,
+        "-d",
+        "udp.port==4791,infiniband",
+        "-T",
+        "fields",
+        "-E",
+        "occurrence=f",
+        *(word for name in FIELDS for word in ("-e", name)),
+    ]
+    out = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True
+    ).stdout
     first_psns = {}
     return [Packet(line, first_psns) for line in out.splitlines() if line.strip()]
 
 
 def ladder(pcap, client="10.0.1.2", server="10.0.1.1"):
     print(f"client {client:<75} server {server}")
-    for (right, name, payload), group in itertools.groupby(packets(pcap), lambda p: (p.src == client, p.name, p.payload)):
+    for (right, name, payload), group in itertools.groupby(
+        packets(pcap), lambda p: (p.src == client, p.name, p.payload)
+    ):
         group = list(group)
         while group:  # only Middle packets have nothing but their number to tell
             some = group if "Middle" in name else group[:1]
-            group = group[len(some):]
+            group = group[len(some) :]
             number = str(some[0].psn) + (f"..{some[-1].psn}" if len(some) > 1 else "")
             text = f"{number:>9}  {name}"
             text += f" x {len(some)}" if len(some) > 1 else ""

@@ -47,14 +47,17 @@ def take_charge():
 
 def locked_up(role, user, home):
     """In a new process: a user without rights, with limits; nothing can be written but its home, and
-    directories and System V objects of its own and its peer's, if that is a student's, too. They end with them."""
+    directories and System V objects of its own and its peer's, if that is a student's, too. They end with them.
+    """
     write(f"{GROUPS}/{role}/cgroup.procs", str(os.getpid()))
     write("/proc/self/oom_score_adj", "1000")
     try:
         peer = members(OTHER[role])[0]
         spaces = [os.open(f"/proc/{peer}/ns/{kind}", os.O_RDONLY) for kind in ("ipc", "mnt")]
         root = os.open(f"/proc/{peer}/root", os.O_PATH)
-        if any(libc.setns(space, 0) for space in spaces):  # they are there as long as one of the two is
+        if any(
+            libc.setns(space, 0) for space in spaces
+        ):  # they are there as long as one of the two is
             raise OSError(ctypes.get_errno(), "setns")
         os.fchdir(root)
         os.chroot(".")
@@ -66,8 +69,12 @@ def locked_up(role, user, home):
         for place in ("/tmp", "/dev/shm", OPEN + "/home"):
             mount("tmpfs", place, "size=64M,mode=1777")
     os.chdir(home)
-    for kind, most in ((resource.RLIMIT_CPU, 60), (resource.RLIMIT_CORE, 0),
-                       (resource.RLIMIT_NOFILE, 256), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
+    for kind, most in (
+        (resource.RLIMIT_CPU, 60),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY),
+    ):
         resource.setrlimit(kind, (most, most))
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -88,8 +95,14 @@ def members(role, kind="procs"):
 
 def listens(user):
     """The TCP ports on which a user's processes wait for a connection (proc_net_tcp)."""
-    sockets = [line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()]
-    return {int(line[1].split(":")[1], 16) for line in sockets if line[3] == "0A" and line[7] == str(user)}
+    sockets = [
+        line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()
+    ]
+    return {
+        int(line[1].split(":")[1], 16)
+        for line in sockets
+        if line[3] == "0A" and line[7] == str(user)
+    }
 
 
 def end(role):
@@ -103,21 +116,41 @@ def end(role):
 
 class Side:
     """One process of a pair: the reference, or, with a user, a student's program. At the same addresses as in the
-    last run: there QEMU has translated the code. Where the reference is, or who is away, they are no peer's."""
+    last run: there QEMU has translated the code. Where the reference is, or who is away, they are no peer's.
+    """
+
     away = ("server", "client")
 
     def __init__(self, role, command, user=None, env=None):
-        self.role, self.student, self.left_running, self.stopped = role, user is not None, False, False
+        self.role, self.student, self.left_running, self.stopped = (
+            role,
+            user is not None,
+            False,
+            False,
+        )
         self.output = [f"{SAID}/{role}.{name}" for name in ("out", "err")]
         away = role in self.away and not self.student
         libc.personality(NO_RANDOMIZE)
-        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20 + 6 * away, resource.RLIM_INFINITY))  # mmap's is below it
-        env = {**(env or {}), **({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"} if away else {})}
+        resource.setrlimit(
+            resource.RLIMIT_STACK, (8 << 20 + 6 * away, resource.RLIM_INFINITY)
+        )  # mmap's is below it
+        env = {
+            **(env or {}),
+            **({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"} if away else {}),
+        }
         with open(self.output[0], "wb") as out, open(self.output[1], "wb") as err:
             # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env, cwd="/",
-                preexec_fn=(lambda: locked_up(role, user, OPEN + "/home")) if self.student else None)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=env,
+                cwd="/",
+                preexec_fn=(lambda: locked_up(role, user, OPEN + "/home"))
+                if self.student
+                else None,
+            )
 
     def members(self, kind="procs"):
         """Its processes, or threads."""
@@ -136,7 +169,9 @@ class Side:
 
     def said(self, *which):
         """What it has printed: the lines of its stdout (0), of its stderr (1)."""
-        return [line for one in which for line in read(self.output[one]).split("\n") if line.strip()]
+        return [
+            line for one in which for line in read(self.output[one]).split("\n") if line.strip()
+        ]
 
 
 class Pair:
@@ -144,6 +179,7 @@ class Pair:
     at a barrier of this name or have sent their verdicts ("verdict"), and when one has introduced
     itself ("client's line"), or at times while the client alone waits. said has the last line of each,
     which on may change; it may return "cut" to end the connection."""
+
     port, lead = 20000, 0  # lead: seconds by which the server goes on before the client
     pieces = False  # a line comes in two
     nap = 0.5  # seconds after which on("meanwhile", pair) is called, if nothing comes
@@ -157,14 +193,18 @@ class Pair:
         """server, client: start a side with these arguments more."""
         Pair.port = 20000 + (Pair.port + 2) % 10000  # below those that the kernel takes itself
         with socket.create_server(("127.0.0.1", self.port)) as listener:
-            self.sides = {"server": server([f"--port={self.port + 1}"]),
-                          "client": client([f"--port={self.port}", "127.0.0.1"])}
+            self.sides = {
+                "server": server([f"--port={self.port + 1}"]),
+                "client": client([f"--port={self.port}", "127.0.0.1"]),
+            }
             try:
                 ends = self.meet(listener)
                 if ends:
                     self.relay(ends)
                     for side in self.sides.values():  # to end by itself
-                        while not side.ended() and not side.stopped and time.monotonic() < self.until:
+                        while (
+                            not side.ended() and not side.stopped and time.monotonic() < self.until
+                        ):
                             time.sleep(0.005)
             finally:
                 for side in self.sides.values():
@@ -220,7 +260,11 @@ class Pair:
             self.said[role] = self.lines[role].pop(0)
             self.first.setdefault(role, self.said[role])
         words = self.said[turns[0]].decode("ascii", "replace").split() or [""]
-        step = f"{turns[0]}'s line" if len(turns) == 1 else words[words[0] == "sync" and len(words) > 1]
+        step = (
+            f"{turns[0]}'s line"
+            if len(turns) == 1
+            else words[words[0] == "sync" and len(words) > 1]
+        )
         if self.on(step, self) == "cut":
             for connection in ends.values():
                 connection.shutdown(socket.SHUT_RDWR)

@@ -16,32 +16,58 @@ class Spoiler:
 
     def spoilt(self, where, kind, messages=1, which=0, method="sgl"):
         """The last message, or which one, has wrong bits, which only its receiver can find: the peer's verdict is made to
-        be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's."""
-        role, layout, steps, verdict, bases, at = self.receiver, self.draw(400 // messages, 40), [], [], set(), which or messages
-        if (where, kind, messages) == ("source", "a bit", 1):  # in a message that one might look at the ends of
+        be PASS. where: at its source, before it is moved; late, where the peer may write; in a gap of the receiver's.
+        """
+        role, layout, steps, verdict, bases, at = (
+            self.receiver,
+            self.draw(400 // messages, 40),
+            [],
+            [],
+            set(),
+            which or messages,
+        )
+        if (where, kind, messages) == (
+            "source",
+            "a bit",
+            1,
+        ):  # in a message that one might look at the ends of
             layout = layout._replace(block_size=30000, block_num=60, stride=30000 + layout.stride)
         if kind == "two blocks":
             layout = layout._replace(block_size=self.random.randint(20, 60))
         if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
-            layout = layout._replace(block_size=layout.block_size | 1, block_num=layout.block_num | 1, stride=layout.stride + 1)
+            layout = layout._replace(
+                block_size=layout.block_size | 1,
+                block_num=layout.block_num | 1,
+                stride=layout.stride + 1,
+            )
         if where == "gap":
             if kind == "a bit":  # much wider than a block
                 wide = self.random.randint(6000, 12000) if self.whole else 200
-                layout = layout._replace(block_size=self.random.randint(1, 60), stride=layout.stride + wide)
+                layout = layout._replace(
+                    block_size=self.random.randint(1, 60), stride=layout.stride + wide
+                )
             elif kind == "narrow":
                 layout = layout._replace(stride=layout.block_size + self.random.randint(1, 7))
             elif self.whole:  # some MiB with the gaps
-                layout = layout._replace(block_num=200, stride=layout.block_size + self.random.randint(6000, 12000))
+                layout = layout._replace(
+                    block_num=200, stride=layout.block_size + self.random.randint(6000, 12000)
+                )
             self.move([role], method, layout)  # tells where the blocks will lie again
 
         def on(step, pair):
             steps.append(step)
             if kind == "stale" and steps.count("prepared") == at:
                 self.put_back(pair.sides[role], pair.first[role], step)
-            elif step == ("done" if where == "late" else "prepared") and steps.count("prepared") == at:
+            elif (
+                step == ("done" if where == "late" else "prepared")
+                and steps.count("prepared") == at
+            ):
                 self.spoil(pair.sides, pair.first, layout, where, kind)
             if step == "done" and where == "gap":
-                bases.update(base for _, base in Memory(pair.sides[role].members()).find(layout, self.message))
+                bases.update(
+                    base
+                    for _, base in Memory(pair.sides[role].members()).find(layout, self.message)
+                )
             if step == "verdict":
                 verdict.append(pair.said[role])
                 pair.said[OTHER[role]] = b"verdict PASS"
@@ -68,15 +94,26 @@ class Spoiler:
             if kind == "two bytes":  # sums of a block's bytes and words stay the same
                 one += rand(block)
                 other = one // block * block + rand(one % block % 16, block, 16)
-            changes = [(at + i, self.message[one + i] ^ self.message[other + i])
-                       for i in range(1 if kind == "two bytes" else block) for at in (one, other)]
+            changes = [
+                (at + i, self.message[one + i] ^ self.message[other + i])
+                for i in range(1 if kind == "two bytes" else block)
+                for at in (one, other)
+            ]
         stride, members = layout.stride, sides[role].members()
         if where == "gap":
-            least = {"a bit": min(2 * block, stride - 1), "narrow": block}.get(kind, stride - 1)  # one may look at as much as a block
+            least = {"a bit": min(2 * block, stride - 1), "narrow": block}.get(
+                kind, stride - 1
+            )  # one may look at as much as a block
             at = rand(least, stride)
-            if self.region and self.region[0] < len(regions):  # where it registers them now, if not at the same place
+            if self.region and self.region[0] < len(
+                regions
+            ):  # where it registers them now, if not at the same place
                 self.base = regions[self.region[0]].addr + self.region[1]
-            base, block, changes = self.base, stride, [(rand(layout.block_num - 1) * stride + at, 1 << rand(8))]
+            base, block, changes = (
+                self.base,
+                stride,
+                [(rand(layout.block_num - 1) * stride + at, 1 << rand(8))],
+            )
         elif where == "late" or self.lab == "06":
             thread, base = self.place_of(first[role], regions)
             block, members = stride, [thread]
@@ -90,15 +127,27 @@ class Spoiler:
     def forgets(self):
         """Against itself, with a wrong bit where the first message is verified: in the end both say so."""
         layout = Layout(size := self.random.randint(150, 400), 3, 2 * size)
-        self.tried = ["--bench", "--iters=1", f"--sizes={3 * size},{6 * size}", f"--block-size={size}", "--seed=7"]
+        self.tried = [
+            "--bench",
+            "--iters=1",
+            f"--sizes={3 * size},{6 * size}",
+            f"--block-size={size}",
+            "--seed=7",
+        ]
         message, spoilt = self.pattern(3 * size, 7), []
 
         def on(step, pair):
             if step == "verify" and not spoilt:
                 one_piece = Layout(3 * size, 1, 3 * size)
-                spoilt.extend(Memory(pair.sides[self.receiver].members()).find(one_piece if self.lab == "05" else layout, message))
+                spoilt.extend(
+                    Memory(pair.sides[self.receiver].members()).find(
+                        one_piece if self.lab == "05" else layout, message
+                    )
+                )
                 at = self.random.randrange(size)
-                witness.poke([(pid, base + at) for pid, base in spoilt], 1 << self.random.randrange(8))
+                witness.poke(
+                    [(pid, base + at) for pid, base in spoilt], 1 << self.random.randrange(8)
+                )
 
         pair = self.itself(on, self.tried, self.checked())
         for side in pair.sides.values() if spoilt else ():

@@ -32,13 +32,17 @@ r:closed uverbs_destroy_ufile_hw
 """
 # The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
 # event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
-PAGE, EVENT, SIZES = struct.Struct("=QQ"), struct.Struct("=IHHi"), {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
+PAGE, EVENT, SIZES = (
+    struct.Struct("=QQ"),
+    struct.Struct("=IHHi"),
+    {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"},
+)
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 DEVICE = "infiniband/uverbs0"  # its queues in a process's map, where /dev may be of another mount
 HEAD = 384  # bytes before a queue's elements
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # SEND, WRITE: first or only packet, without and with immediate data or key; READ request.
-FIRST = {0x00, 0x04, 0x05, 0x06, 0x0a, 0x0b, 0x0c, 0x17}
+FIRST = {0x00, 0x04, 0x05, 0x06, 0x0A, 0x0B, 0x0C, 0x17}
 
 Layout = namedtuple("Layout", "block_size block_num stride")
 Region = namedtuple("Region", "addr length iova access thread")
@@ -47,7 +51,14 @@ Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memo
 # queue whether only those requests are signalled that ask for it. attributes of a QP, by the names below:
 # mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
 Seen = namedtuple("Seen", "regions copies sent left queues attributes")
-MASKS = {"access": 1 << 3, "mtu": 1 << 8, "timeout": 1 << 9, "retry_cnt": 1 << 10, "asks": 1 << 13, "answers": 1 << 17}  # ibv_modify_qp(3)
+MASKS = {
+    "access": 1 << 3,
+    "mtu": 1 << 8,
+    "timeout": 1 << 9,
+    "retry_cnt": 1 << 10,
+    "asks": 1 << 13,
+    "answers": 1 << 17,
+}  # ibv_modify_qp(3)
 
 
 def write(path, text):
@@ -71,34 +82,51 @@ class Wrong(Exception):
 
 class Nic:
     """Soft-RoCE, watched."""
+
     def __init__(self, probes=PROBES):
         write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
         write(f"{TRACE}/buffer_size_kb", "4096")
-        events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: what is there stays
+        events = os.open(
+            f"{TRACE}/kprobe_events", os.O_WRONLY
+        )  # not truncated: what is there stays
         for probe in probes.splitlines():
             event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
             if not os.path.exists(event):  # a stopped VM may have it already
                 os.write(events, probe.encode())
                 write(f"{event}/enable", "1")
         if "p:packet " in probes:  # the others are not even written down
-            write(f"{TRACE}/events/kprobes/packet/filter", " || ".join(f"opcode == {opcode}" for opcode in FIRST))
+            write(
+                f"{TRACE}/events/kprobes/packet/filter",
+                " || ".join(f"opcode == {opcode}" for opcode in FIRST),
+            )
         self.kinds = dict(map(self.kind, probes.splitlines()))
-        self.raw, self.known = os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK), []
+        self.raw, self.known = (
+            os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK),
+            [],
+        )
         self.inside = None  # where in rxe's structure of a region that is which verbs know
 
     @staticmethod
     def kind(probe):
         """An event's number; its name, where its fields lie, and their names."""
         about, _, *fields = probe.split()
-        where = "=16x" if about[0] == "p" else "=24x"  # behind what all have: the thread, one place in the kernel or two
+        where = (
+            "=16x" if about[0] == "p" else "=24x"
+        )  # behind what all have: the thread, one place in the kernel or two
         return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
-            about[2:], struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)), [f.partition("=")[0] for f in fields])
+            about[2:],
+            struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)),
+            [f.partition("=")[0] for f in fields],
+        )
 
     @contextmanager
     def unwatched(self, *events):
         """For measuring, and for more copies or packets than are worth looking at: watching takes time.
-        events: "copy/", say; "": all. Without any, the probes stay, and nothing is written down: that switches at once."""
-        switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events] or [f"{TRACE}/tracing_on"]
+        events: "copy/", say; "": all. Without any, the probes stay, and nothing is written down: that switches at once.
+        """
+        switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events] or [
+            f"{TRACE}/tracing_on"
+        ]
         for switch in switches:
             write(switch, "0")
         try:
@@ -117,14 +145,18 @@ class Nic:
         """All that happened, in order: thread, kind, and what is known of it."""
         with suppress(BlockingIOError):  # that was all
             while page := os.read(self.raw, 1 << 16):
-                at, end = PAGE.size, PAGE.size + (PAGE.unpack_from(page)[1] & 0xfffff)
+                at, end = PAGE.size, PAGE.size + (PAGE.unpack_from(page)[1] & 0xFFFFF)
                 while at < end:
                     head, number, rest, thread = EVENT.unpack_from(page, at)
                     whole = 4 * (head & 31) if 0 < head & 31 < 29 else 0
                     if whole and number in self.kinds:
                         name, fields, names = self.kinds[number]
-                        self.known.append((thread, name, dict(zip(names, fields.unpack_from(page, at + 4)))))
-                    at += 4 + (whole or (4 if head & 31 > 29 else number | rest << 16))  # a time; nothing
+                        self.known.append(
+                            (thread, name, dict(zip(names, fields.unpack_from(page, at + 4))))
+                        )
+                    at += 4 + (
+                        whole or (4 if head & 31 > 29 else number | rest << 16)
+                    )  # a time; nothing
         return self.known
 
     def seen(self, events=None):
@@ -133,14 +165,23 @@ class Nic:
             raise RuntimeError("more happened than could be watched")
         if self.inside is None and (used := {f["mr"] for _, kind, f in events if kind == "copy"}):
             known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
-            self.inside = next((d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None)
+            self.inside = next(
+                (d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None
+            )
         inside = self.inside or 0
         seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
         now, asked, creator, packets, closing, exiting = {}, {}, {}, set(), set(), set()
         for thread, kind, f in events:
             if kind == "copy":
                 if region := now.get(f["mr"] + inside):
-                    seen.copies.append(Copy(region.thread, region.addr + f["iova"] - region.iova, f["len"], f["dir"] == 0))
+                    seen.copies.append(
+                        Copy(
+                            region.thread,
+                            region.addr + f["iova"] - region.iova,
+                            f["len"],
+                            f["dir"] == 0,
+                        )
+                    )
             elif kind == "register":
                 asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
             elif kind == "registered" and thread in asked and f["mr"] < ERROR:
@@ -191,7 +232,9 @@ def last(pieces, length):
             missing = length
         messages[-1].append(piece)
         missing -= piece[1]
-    shapes = {tuple((addr - shape[0][0], n) for addr, n in shape) for shape in map(merged, messages)}
+    shapes = {
+        tuple((addr - shape[0][0], n) for addr, n in shape) for shape in map(merged, messages)
+    }
     return messages[-1] if len(shapes) == 1 else pieces
 
 
@@ -199,21 +242,28 @@ def maps(pid):
     """Its mappings (proc(5)): start, end, rights, offset, inode, name."""
     for line in read(f"/proc/{pid}/maps").splitlines():
         extent, rights, offset, _, inode, *name = line.split()
-        yield *(int(x, 16) for x in extent.split("-")), rights, int(offset, 16), inode, "".join(name)
+        yield *(int(x, 16) for x in extent.split("-")), rights, int(offset, 16), inode, "".join(
+            name
+        )
 
 
 def used(pid, start, end):
     """The parts of a mapping to look at: all of a small one; of a large one, what has been used (proc(5), pagemap)."""
     if not 8 << 20 < end - start <= 1 << 30:
         return [(start, end)]
-    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pages:  # 8 bytes a page; the highest bit: it is there
+    with open(
+        f"/proc/{pid}/pagemap", "rb", buffering=0
+    ) as pages:  # 8 bytes a page; the highest bit: it is there
         there = os.pread(pages.fileno(), end - start >> 9, start >> 9)[7::8]
-    return [(start + (run.start() << 12), start + (run.end() << 12))
-            for run in re.finditer(rb"(?s)[\x80-\xff](?:.{0,99}[\x80-\xff])*", there)]
+    return [
+        (start + (run.start() << 12), start + (run.end() << 12))
+        for run in re.finditer(rb"(?s)[\x80-\xff](?:.{0,99}[\x80-\xff])*", there)
+    ]
 
 
 class Memory:
     """The data of some processes, at one moment."""
+
     MOST = 64 << 20  # bytes that are looked at
 
     def __init__(self, pids):
@@ -221,7 +271,9 @@ class Memory:
         for pid in pids:
             with suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
                 for start, end, rights, _, inode, name in maps(pid):
-                    data = rights[0] == "r" and (rights[1] == "w" or rights[3] == "s" or inode == "0")
+                    data = rights[0] == "r" and (
+                        rights[1] == "w" or rights[3] == "s" or inode == "0"
+                    )
                     for a, b in used(pid, start, end) if data and not name.endswith(DEVICE) else ():
                         if b - a <= room:
                             room -= b - a
@@ -238,19 +290,26 @@ class Memory:
 
     def at(self, addr, length):
         """By process: the bytes there."""
-        return {pid: data[addr - start:addr - start + length] for pid, start, data in self.pieces
-                if start <= addr and addr + length <= start + len(data)}
+        return {
+            pid: data[addr - start : addr - start + length]
+            for pid, start, data in self.pieces
+            if start <= addr and addr + length <= start + len(data)
+        }
 
     def find(self, layout, message):
         """Where the message stands in blocks of this layout: pairs of process and address."""
         few = min(layout.block_num, max(1, 64 // layout.block_size))
-        needle = re.compile(b"(?s)" + (b".{%d}" % (layout.stride - layout.block_size)).join(
-            re.escape(message[i * layout.block_size:(i + 1) * layout.block_size][:64])
-            for i in range(few)))
+        needle = re.compile(
+            b"(?s)"
+            + (b".{%d}" % (layout.stride - layout.block_size)).join(
+                re.escape(message[i * layout.block_size : (i + 1) * layout.block_size][:64])
+                for i in range(few)
+            )
+        )
         for pid, start, data in self.pieces:
             at = needle.search(data)
             while at:
-                held = data[at.start():at.start() + span(layout)]
+                held = data[at.start() : at.start() + span(layout)]
                 if len(held) == span(layout) and with_message(layout, held, message) == held:
                     yield pid, start + at.start()
                 at = needle.search(data, at.start() + 1)
@@ -263,9 +322,14 @@ def span(layout):
 def with_message(layout, held, message):
     """A span with this message in its blocks, and its gaps as they were."""
     right, (size, number, stride) = bytearray(held), layout
-    for i in range(min(size, number)):  # by blocks, or by what stands first, second and so on in each: the fewer
-        which, of = (slice(i, None, stride), slice(i, None, size)) if size < number else (
-            slice(i * stride, i * stride + size), slice(i * size, (i + 1) * size))
+    for i in range(
+        min(size, number)
+    ):  # by blocks, or by what stands first, second and so on in each: the fewer
+        which, of = (
+            (slice(i, None, stride), slice(i, None, size))
+            if size < number
+            else (slice(i * stride, i * stride + size), slice(i * size, (i + 1) * size))
+        )
         right[which] = message[of]
     return right
 
@@ -276,31 +340,47 @@ def difference(layout, right, held):
         return None
     i = next(i for i, (a, b) in enumerate(zip(right, held)) if a != b)
     block, byte = divmod(i, layout.stride)
-    where = f"byte {byte} of block {block}" if byte < layout.block_size else \
-        f"byte {byte - layout.block_size} of the gap behind block {block}"
+    where = (
+        f"byte {byte} of block {block}"
+        if byte < layout.block_size
+        else f"byte {byte - layout.block_size} of the gap behind block {block}"
+    )
     return f"{where} is 0x{held[i]:02x}, not 0x{right[i]:02x}"
 
 
 def rings(pid, recent=99):
     """A process's queues, in the order in which they were made: size of an element, how many are posted and not yet
-    taken, the bytes of these, and behind them of those that were taken: recent at most, the last one last."""
-    found, out = [(at, start, end - start) for start, end, _, at, _, name in maps(pid) if name.endswith(DEVICE)], []
+    taken, the bytes of these, and behind them of those that were taken: recent at most, the last one last.
+    """
+    found, out = [
+        (at, start, end - start)
+        for start, end, _, at, _, name in maps(pid)
+        if name.endswith(DEVICE)
+    ], []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for _, at, length in sorted(found):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
+        for _, at, length in sorted(
+            found
+        ):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
             head = os.pread(memory.fileno(), HEAD, at)
             size, made, taken = 1 << min(16, number(head, 0)), number(head, 128), number(head, 256)
             most = min(length // size, number(head, 4))
             waiting = made - taken & most
             before = min(recent, most + 1 - waiting)
             first = (taken - before & most) * size
-            held = os.pread(memory.fileno(), min((before + waiting) * size, (most + 1) * size - first), at + HEAD + first)
-            held += os.pread(memory.fileno(), (before + waiting) * size - len(held), at + HEAD)  # round its end
-            out.append((size, waiting, held[before * size:] + held[:before * size]))
+            held = os.pread(
+                memory.fileno(),
+                min((before + waiting) * size, (most + 1) * size - first),
+                at + HEAD + first,
+            )
+            held += os.pread(
+                memory.fileno(), (before + waiting) * size - len(held), at + HEAD
+            )  # round its end
+            out.append((size, waiting, held[before * size :] + held[: before * size]))
     return out
 
 
 def number(data, at):
-    return int.from_bytes(data[at:at + 4], "little")
+    return int.from_bytes(data[at : at + 4], "little")
 
 
 def poke(places, change):
@@ -317,8 +397,15 @@ def poke(places, change):
 
 def apart(sides):
     """Nothing is mapped by processes of both sides of a pair, where one of them may write."""
-    mapped = [[((inode, name), rights) for pid in side.members() for _, _, rights, _, inode, name in maps(pid)
-               if rights[3] == "s" and not name.endswith(DEVICE)] for side in sides.values()]
+    mapped = [
+        [
+            ((inode, name), rights)
+            for pid in side.members()
+            for _, _, rights, _, inode, name in maps(pid)
+            if rights[3] == "s" and not name.endswith(DEVICE)
+        ]
+        for side in sides.values()
+    ]
     both = set.intersection(*({what for what, _ in each} for each in mapped))
     for what, rights in sum(mapped, []):
         if what in both and rights[1] == "w":

@@ -53,11 +53,19 @@ NUMBERS = [f"{number:02}" for number in range(1, 14)]
 
 
 def command(*words, **more):
-    return subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", **more)
+    return subprocess.run(
+        words,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **more,
+    )
 
 
 # ---- what is kept from one call to the next ----
+
 
 def load():
     try:
@@ -75,8 +83,11 @@ def save(state):
 
 
 def sources(directory):
-    return sorted(path for path in glob.glob(f"{glob.escape(directory)}/**/*", recursive=True)
-                  if path.endswith((".c", ".h", "Makefile")))
+    return sorted(
+        path
+        for path in glob.glob(f"{glob.escape(directory)}/**/*", recursive=True)
+        if path.endswith((".c", ".h", "Makefile"))
+    )
 
 
 def digest(directory):
@@ -89,6 +100,7 @@ def digest(directory):
 
 
 # ---- building ----
+
 
 def sample(lab):
     return os.path.dirname(starter.sample_of(lab))
@@ -110,16 +122,32 @@ def text(directory):
 def unwritten(source):
     """By the number of a TODO that is not written: what is to write."""
     found = {}
-    for number, rest in re.findall(re.escape(starter.UNWRITTEN) + r"(\d+)\): ((?:[^;]|;(?!\n))*)", source):
-        found.setdefault(number, " ".join(re.findall(r'"([^"]*)"', '"' + rest)).strip().replace("  ", " "))
+    for number, rest in re.findall(
+        re.escape(starter.UNWRITTEN) + r"(\d+)\): ((?:[^;]|;(?!\n))*)", source
+    ):
+        found.setdefault(
+            number, " ".join(re.findall(r'"([^"]*)"', '"' + rest)).strip().replace("  ", " ")
+        )
     return found
 
 
 def build(directory, lab):
     """By its own Makefile. Returns the program's path ("" if there is none), and the compiler's complaints."""
     file = os.path.basename(starter.sample_of(lab))
-    made = command("make", "-s", "-C", directory, "-W", file, env={**os.environ, "LC_ALL": "C", "MAKEFLAGS": ""})
-    odd = [line for line in made.stdout.splitlines() if re.search(r"\b(error|warning|undefined|multiple def)", line)]
+    made = command(
+        "make",
+        "-s",
+        "-C",
+        directory,
+        "-W",
+        file,
+        env={**os.environ, "LC_ALL": "C", "MAKEFLAGS": ""},
+    )
+    odd = [
+        line
+        for line in made.stdout.splitlines()
+        if re.search(r"\b(error|warning|undefined|multiple def)", line)
+    ]
     name = re.search(r"(?m)^SAMPLE *= *(\S+)", starter.read(f"{directory}/Makefile"))
     program = f"{directory}/{name[1]}" if name else ""
     if made.returncode or not os.access(program, os.X_OK):
@@ -144,13 +172,25 @@ def build_sample(lab):
 def helpers():
     """What is loaded into programs to make calls fail, and the suite's own digest and pattern."""
     os.makedirs(BUILT, exist_ok=True)
-    for name, files in (("fail_verbs", ["tests/fail_verbs.c"]), ("other_device", ["tests/other_device.c"]),
-                        ("course", ["common/data.c", "common/report.c", "common/hints.c"])):
+    for name, files in (
+        ("fail_verbs", ["tests/fail_verbs.c"]),
+        ("other_device", ["tests/other_device.c"]),
+        ("course", ["common/data.c", "common/report.c", "common/hints.c"]),
+    ):
         out = f"{BUILT}/{name}.so"
-        if not os.path.exists(out) or any(os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files):
-            subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"], check=True, cwd=ROOT)
-    probes = "".join(probe + "\n" for probe in (witness.PROBES + PROBES).splitlines()
-                     if probe[2:].split()[0] not in ALONE)
+        if not os.path.exists(out) or any(
+            os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files
+        ):
+            subprocess.run(
+                ["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"],
+                check=True,
+                cwd=ROOT,
+            )
+    probes = "".join(
+        probe + "\n"
+        for probe in (witness.PROBES + PROBES).splitlines()
+        if probe[2:].split()[0] not in ALONE
+    )
     if not os.path.exists(WATCHED) or starter.read(WATCHED) != probes:
         with open(WATCHED, "w", encoding="ascii") as file:
             file.write(probes)
@@ -164,8 +204,18 @@ def sanitized(directory):
     out = f"{BUILT}/{os.path.basename(directory)}.sanitized"
     os.makedirs(BUILT, exist_ok=True)
     files = [f for f in sources(directory) if f.endswith(".c")]
-    made = command("gcc", *SANITIZE.split(), "-o", out, *[f"-I{d}" for d in ("common", "blocks", directory)], *files,
-                   *glob.glob(f"{ROOT}/build/objects/*.o"), "-libverbs", "-lm", cwd=ROOT)
+    made = command(
+        "gcc",
+        *SANITIZE.split(),
+        "-o",
+        out,
+        *[f"-I{d}" for d in ("common", "blocks", directory)],
+        *files,
+        *glob.glob(f"{ROOT}/build/objects/*.o"),
+        "-libverbs",
+        "-lm",
+        cwd=ROOT,
+    )
     return out if made.returncode == 0 else ""
 
 
@@ -178,23 +228,39 @@ def alone(lab, directory):
 def draw():
     """Numbers for the options of a run, other ones each time."""
     letters = "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=2500))
-    return {"odd": random.randint(500, 1000), "few": random.randint(3, 6), "many": random.randint(150, 300),
-            "big": random.randint(2000, 20000), "seed": random.randint(2, 2**40),
-            "short": letters[:random.randint(20, 60)], "long": letters}
+    return {
+        "odd": random.randint(500, 1000),
+        "few": random.randint(3, 6),
+        "many": random.randint(150, 300),
+        "big": random.randint(2000, 20000),
+        "seed": random.randint(2, 2**40),
+        "short": letters[: random.randint(20, 60)],
+        "long": letters,
+    }
 
 
 def job(lab, source, program, odd, checked="", alone=None):
     """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers; alone: each of its
     TODOs with the sample's others (pieces.py)."""
     random.seed(os.environ.get("SEED"))
-    return {"lab": lab, "program": program, "reference": reference(lab), "odd": odd,
-            "unwritten": unwritten(source), "draws": [draw() for _ in range(3)],
-            "seed": random.random(), "HV_FAIL": f"{BUILT}/fail_verbs.so", "HV_DEVICE": f"{BUILT}/other_device.so",
-            "course": f"{BUILT}/course.so",
-            "sanitized": checked, "pieces": alone or {}}
+    return {
+        "lab": lab,
+        "program": program,
+        "reference": reference(lab),
+        "odd": odd,
+        "unwritten": unwritten(source),
+        "draws": [draw() for _ in range(3)],
+        "seed": random.random(),
+        "HV_FAIL": f"{BUILT}/fail_verbs.so",
+        "HV_DEVICE": f"{BUILT}/other_device.so",
+        "course": f"{BUILT}/course.so",
+        "sanitized": checked,
+        "pieces": alone or {},
+    }
 
 
 # ---- judging ----
+
 
 def judged(jobs):
     """Of each job the rows of its parts: in one VM."""
@@ -203,16 +269,41 @@ def judged(jobs):
         json.dump(jobs, file)
         file.flush()
         ran = subprocess.run(
-            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", JUDGE, HERE, COMPILED,
-             file.name], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            errors="replace", check=False, env={
-                "TESTENV_LIMIT": str(120 + 30 * len(jobs)), "TESTENV_MEMORY": "512",
-                "TESTENV": "vm", **os.environ,
-                "TESTENV_CLOCK": "virtual", "TESTENV_CPU": CPU, "TESTENV_SEALED": "yes", "TESTENV_PROBES": WATCHED,
-                "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG"})
+            [
+                f"{ROOT}/testenv/testenv.sh",
+                "run",
+                "python3",
+                "-ISB",
+                "-c",
+                JUDGE,
+                HERE,
+                COMPILED,
+                file.name,
+            ],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            check=False,
+            env={
+                "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
+                "TESTENV_MEMORY": "512",
+                "TESTENV": "vm",
+                **os.environ,
+                "TESTENV_CLOCK": "virtual",
+                "TESTENV_CPU": CPU,
+                "TESTENV_SEALED": "yes",
+                "TESTENV_PROBES": WATCHED,
+                "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG",
+            },
+        )
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
-        print(*[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")], sep="\n", file=sys.stderr)
+        print(
+            *[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")],
+            sep="\n",
+            file=sys.stderr,
+        )
         sys.exit(say("no vm", status=ran.returncode))
     return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
 
@@ -220,7 +311,9 @@ def judged(jobs):
 def parts_of(lab):
     """Their names, and which TODO each is."""
     if lab in BLOCKS:
-        return [(piece.name, number) for number, piece in enumerate(PIECES[lab], 1)] + [(name, LAST) for name in WHOLE]
+        return [(piece.name, number) for number, piece in enumerate(PIECES[lab], 1)] + [
+            (name, LAST) for name in WHOLE
+        ]
     return [(part.name, part.todo) for part in LABS[lab].parts]
 
 
@@ -229,9 +322,21 @@ def unbegun(each):
     parts, lacks = parts_of(each["lab"]), each["unwritten"]
     if each["program"] and any(str(todo) not in lacks for _, todo in parts if todo != LAST):
         return None
-    rows = [{"part": name, "todo": todo, "right": False, "says": "", "options": "", "why": say(
-        "not written", number=todo, what=lacks[str(todo)]) if str(todo) in lacks else say("not built" if not each[
-            "program"] else "not reached", number=min(lacks, default=""))} for name, todo in parts]
+    rows = [
+        {
+            "part": name,
+            "todo": todo,
+            "right": False,
+            "says": "",
+            "options": "",
+            "why": say("not written", number=todo, what=lacks[str(todo)])
+            if str(todo) in lacks
+            else say(
+                "not built" if not each["program"] else "not reached", number=min(lacks, default="")
+            ),
+        }
+        for name, todo in parts
+    ]
     return with_build(each, rows)
 
 
@@ -240,9 +345,14 @@ def with_build(each, rows):
     why = ""
     if not each["program"]:
         why = say("no build", first=each["odd"][0])
-    elif each["odd"] and each["lab"] in BLOCKS and not each["unwritten"]:  # of a stub, gcc may complain
+    elif (
+        each["odd"] and each["lab"] in BLOCKS and not each["unwritten"]
+    ):  # of a stub, gcc may complain
         why = say("warnings", number=len(each["odd"]), first=each["odd"][0])
-    return [{"part": "builds", "todo": 0, "right": not why, "why": why, "says": "", "options": ""}, *rows]
+    return [
+        {"part": "builds", "todo": 0, "right": not why, "why": why, "says": "", "options": ""},
+        *rows,
+    ]
 
 
 def report(lab, directory, each, rows):
@@ -260,12 +370,20 @@ def report(lab, directory, each, rows):
             if row.get("shows"):
                 options = f' ARGS="{row["options"]}"' if 0 < len(row["options"]) < 200 else ""
                 print("    " + say("see it", command=f"cd {short} && make run{options}"))
-            elif each["program"] and str(row["todo"]) not in each["unwritten"] and row["part"] != "builds":
+            elif (
+                each["program"]
+                and str(row["todo"]) not in each["unwritten"]
+                and row["part"] != "builds"
+            ):
                 print("    " + say("only check"))
     right = sum(row["right"] for row in rows)
     line = say("count", right=right, all=len(rows))
     if first:
-        what = first["part"] if not 0 < first["todo"] < LAST else say("todo", number=first["todo"], what=first["part"])
+        what = (
+            first["part"]
+            if not 0 < first["todo"] < LAST
+            else say("todo", number=first["todo"], what=first["part"])
+        )
         line += "; " + say("next", what=what)
     print(line, flush=True)
     return not first
@@ -281,19 +399,27 @@ def check(lab, wanted=""):
     before = digest(directory)
     program, odd = build(directory, lab)
     checked = sanitized(directory) if lab in BLOCKS and program else ""
-    each = job(lab, text(directory), program, odd, checked, alone(lab, directory) if checked else None)
+    each = job(
+        lab, text(directory), program, odd, checked, alone(lab, directory) if checked else None
+    )
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
     rows = unbegun(each) or judged([each])[0]
     right = report(lab, directory, each, rows)
     state = load()
     name = os.path.relpath(directory, ROOT)
-    state[name] = {"lab": lab, "digest": before, "rows": rows, "hints": state.get(name, {}).get("hints", {})}
+    state[name] = {
+        "lab": lab,
+        "digest": before,
+        "rows": rows,
+        "hints": state.get(name, {}).get("hints", {}),
+    }
     save(state)
     return right
 
 
 # ---- hints, watching, progress ----
+
 
 def hints():
     """By lab and part: three degrees. From hints.txt (hints.zh.txt): "== LAB PART", and three lines."""
@@ -334,7 +460,9 @@ def watch(lab, wanted=""):
     print(say("watching", directory=os.path.relpath(directory, ROOT)), flush=True)
     try:
         while True:
-            now = {path: os.path.getmtime(path) for path in sources(directory) if os.path.exists(path)}
+            now = {
+                path: os.path.getmtime(path) for path in sources(directory) if os.path.exists(path)
+            }
             if now != seen:
                 seen = now
                 print(f"\n---- {time.strftime('%H:%M:%S')}", flush=True)
@@ -350,21 +478,37 @@ def watch(lab, wanted=""):
 def progress():
     state, handed = load(), {}
     for path in glob.glob(f"{ROOT}/handin-*.txt"):
-        if found := re.search(r"(?s)\AHANDIN [^\n]*\blab=(\d\d).*\n=== end ([^\n]*)\n*\Z", starter.read(path)):
+        if found := re.search(
+            r"(?s)\AHANDIN [^\n]*\blab=(\d\d).*\n=== end ([^\n]*)\n*\Z", starter.read(path)
+        ):
             handed[found[1]] = found[2]
     print(say("progress head"))
     for lab in NUMBERS:
-        names = [name for name, kept in state.items() if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")]
+        names = [
+            name
+            for name, kept in state.items()
+            if kept["lab"] == lab and os.path.isdir(f"{ROOT}/{name}")
+        ]
         if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
             names.append("my" + lab)
         names = [name for name in names if f"{ROOT}/{name}" != sample(lab)]
         for name in names or ["-"]:
-            parts, words, kept = "-", say("not checked" if names else "not started"), state.get(name)
+            parts, words, kept = (
+                "-",
+                say("not checked" if names else "not started"),
+                state.get(name),
+            )
             if kept:
-                parts = say("count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"]))
-                words = say("unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed")
-            print(f"{lab:4} {name:17} {padded(parts, 15)} {words}"
-                  + ("  " + say("handed in", end=handed[lab]) if lab in handed else ""))
+                parts = say(
+                    "count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"])
+                )
+                words = say(
+                    "unchanged" if kept["digest"] == digest(f"{ROOT}/{name}") else "changed"
+                )
+            print(
+                f"{lab:4} {name:17} {padded(parts, 15)} {words}"
+                + ("  " + say("handed in", end=handed[lab]) if lab in handed else "")
+            )
     return True
 
 
@@ -372,7 +516,10 @@ def main(arguments):
     actions = {"check": check, "hint": hint, "watch": watch, "progress": progress}
     action, *rest = arguments or [""]
     rest = [word for word in rest if word]
-    if action not in actions or not (0 if action == "progress" else 1) <= len(rest) <= (action != "progress") * 2:
+    if (
+        action not in actions
+        or not (0 if action == "progress" else 1) <= len(rest) <= (action != "progress") * 2
+    ):
         print(__doc__.strip(), file=sys.stderr)
         sys.exit(2)
     os.chdir(ROOT)

@@ -17,7 +17,9 @@ def table(wanted):
 def say(key, **values):
     if not TABLES:
         TABLES.update(table("en") | table(language()))
-    return TABLES[key].format(**{name: TABLES.get(f"value {value}", value) for name, value in values.items()})
+    return TABLES[key].format(
+        **{name: TABLES.get(f"value {value}", value) for name, value in values.items()}
+    )
 
 
 TABLES = {}

@@ -21,20 +21,34 @@ KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
 
 class Judge:
     """Of one program after the other: which of a lab's parts are right, and the first thing that is not."""
+
     def __init__(self, labs):
-        self.nic = witness.Nic("".join(
-            f"{line}\n" for line in (witness.PROBES + seen.PROBES).splitlines()
-            if (name := line[2:].split()[0]) not in UNUSED and ALONE.get(name, "") in ("", *labs)))
+        self.nic = witness.Nic(
+            "".join(
+                f"{line}\n"
+                for line in (witness.PROBES + seen.PROBES).splitlines()
+                if (name := line[2:].split()[0]) not in UNUSED
+                and ALONE.get(name, "") in ("", *labs)
+            )
+        )
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
         lab, env = LABS[self.job["lab"]], {}
-        number = 2 if len(students) > 1 else students.index("server") + 1 if "server" in students else 0
-        programs = {role: self.job["program" if role in students else "reference"] for role in OTHER}
+        number = (
+            2 if len(students) > 1 else students.index("server") + 1 if "server" in students else 0
+        )
+        programs = {
+            role: self.job["program" if role in students else "reference"] for role in OTHER
+        }
         draw = self.job["draws"][number]
         if number < 2 and not harm:
             harm = lab.harms[students[0]]
-            env = {students[0]: {"HV_SLOW": "10"}} if students[0] in SLOW.get(self.job["lab"], ()) else {}
+            env = (
+                {students[0]: {"HV_SLOW": "10"}}
+                if students[0] in SLOW.get(self.job["lab"], ())
+                else {}
+            )
         if harm and harm.env:
             name, value = harm.env(draw).split("=")
             env.setdefault(OTHER[students[0]] if harm.peer else students[0], {})[name] = value
@@ -43,7 +57,9 @@ class Judge:
             library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
             variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
-        return seen.Run(self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env)
+        return seen.Run(
+            self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env
+        )
 
     def once(self, students):
         """Such a run, made once."""
@@ -57,7 +73,9 @@ class Judge:
         self.last = run, role
         if harm.status in (None, run.status(role)):
             return notices(run, role)
-        return say("not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status)
+        return say(
+            "not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status
+        )
 
     def part(self, part):
         """What is wrong with it, in a sentence; nothing if all is right."""
@@ -95,7 +113,11 @@ class Judge:
             self.last, words, options = None, "", ""
             wrong = next((row["part"] for row in rows if not row["right"]), "")
             try:
-                why = say("not after", part=wrong) if wrong and part.todo == LAST and not job["unwritten"] else self.part(part)
+                why = (
+                    say("not after", part=wrong)
+                    if wrong and part.todo == LAST and not job["unwritten"]
+                    else self.part(part)
+                )
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
             except witness.Wrong as reason:
@@ -103,10 +125,23 @@ class Judge:
             if why and self.last:
                 run, role = self.last
                 sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
-                words = "" if run.todo(role) or run.spoilt else "; ".join(filter(None, map(run.words, sides)))
+                words = (
+                    ""
+                    if run.todo(role) or run.spoilt
+                    else "; ".join(filter(None, map(run.words, sides)))
+                )
                 options = " ".join(run.arguments)
-            rows.append({"part": part.name, "todo": part.todo, "right": not why, "why": why, "says": words,
-                         "options": options, "memory": bool(why and self.last and killed(*self.last))})
+            rows.append(
+                {
+                    "part": part.name,
+                    "todo": part.todo,
+                    "right": not why,
+                    "why": why,
+                    "says": words,
+                    "options": options,
+                    "memory": bool(why and self.last and killed(*self.last)),
+                }
+            )
             if why and not wrong and self.last and not job["unwritten"] and not job.get("first"):
                 rows[-1]["shows"] = self.shows(options)
             if why and job.get("first"):
@@ -127,10 +162,11 @@ def main(path):
     if len(ours) < len(jobs):
         sys.pycache_prefix, ours_compiled = None, sys.pycache_prefix
         import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which examine.py takes
+
         sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time
+
         examined.set_up(jobs[0][1]["course"])
     for number, job in jobs:
         if job["lab"] not in LABS:
             print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
-

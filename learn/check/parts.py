@@ -4,9 +4,37 @@ to 07: pieced.py has their TODOs; whole, they are examined by witness/examine.py
 import re
 from collections import namedtuple
 
-from rules import (OTHER, arms, asked, completes, count, data_right, depth, gives_back, keeps, made, no_rnr, notices,
-                   only, passes, queue_pair, receives, region, requests_seen, room, sends, sge_of_requests, states,
-                   stops, strangers, verdict, waited, wakes, window_type, with_channel)
+from rules import (
+    OTHER,
+    arms,
+    asked,
+    completes,
+    count,
+    data_right,
+    depth,
+    gives_back,
+    keeps,
+    made,
+    no_rnr,
+    notices,
+    only,
+    passes,
+    queue_pair,
+    receives,
+    region,
+    requests_seen,
+    room,
+    sends,
+    sge_of_requests,
+    states,
+    stops,
+    strangers,
+    verdict,
+    waited,
+    wakes,
+    window_type,
+    with_channel,
+)
 from check_words import say
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
@@ -15,7 +43,9 @@ Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
 # Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
 # barrier (see Run.on); env(draw): or what tests/fail_verbs.c or other_device.c is told; peer: in the peer, and not in
 # the program itself; role: whose, if it needs a run of its own; status: how it must end, if not with a failure.
-Harm = namedtuple("Harm", "what action env peer role status", defaults=(None, None, False, "client", None))
+Harm = namedtuple(
+    "Harm", "what action env peer role status", defaults=(None, None, False, "client", None)
+)
 Lab = namedtuple("Lab", "runs harms alone parts")
 LAST = 99
 BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
@@ -25,11 +55,14 @@ QKEY, BURST = 12345, 4
 
 # ---- harm ----
 
+
 def at(moment, offset):
     """Changes a byte of the student's first region."""
+
     def action(step, run, role):
         if step == moment:
             run.poke(role, 0, offset(run) if callable(offset) else offset)
+
     return action
 
 
@@ -48,7 +81,9 @@ def place(draw, size):
     return (size // 2 + draw["seed"] % (size // 2), size - 1)[draw["seed"] % 3 > 0]
 
 
-LATE, GUARD = Harm("late", at("done", 5)), Harm("guard", at("done", lambda run: asked(run, "size", 8) + 3))
+LATE, GUARD = Harm("late", at("done", 5)), Harm(
+    "guard", at("done", lambda run: asked(run, "size", 8) + 3)
+)
 RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
 STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
 VERDICT = Harm("verdict", told("verdict", b"PASS", b"FAIL"), status=1)
@@ -56,6 +91,7 @@ WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
 
 
 # ---- what goes over the wire ----
+
 
 def text(run):
     return len(run.arguments[0].split("=", 1)[1]) if run.arguments else 11
@@ -67,8 +103,11 @@ def size(run, _=None):
 
 def to_peer(run, offset=0, **more):
     """Where the server's line says, with its rkey."""
-    return {"va": (run.number("server", "addr") + offset, "why addr"),
-            "rkey": (run.number("server", "rkey"), "why rkey"), **more}
+    return {
+        "va": (run.number("server", "addr") + offset, "why addr"),
+        "rkey": (run.number("server", "rkey"), "why rkey"),
+        **more,
+    }
 
 
 def atomics(run):
@@ -77,23 +116,45 @@ def atomics(run):
     counted = (seed + times) % 2**64
     steps = [("fetch-and-add", {"add": 1})] * times + [
         ("compare-and-swap", {"compare": counted, "add": ~counted % 2**64}),
-        ("compare-and-swap", {"compare": counted, "add": 0}), ("fetch-and-add", {"add": 0})]
-    return [(kind, to_peer(run, **values)) for kind, values in (steps[:1] if run.todo("client") == 4 else steps)]
+        ("compare-and-swap", {"compare": counted, "add": 0}),
+        ("fetch-and-add", {"add": 0}),
+    ]
+    return [
+        (kind, to_peer(run, **values))
+        for kind, values in (steps[:1] if run.todo("client") == 4 else steps)
+    ]
 
 
 def bursts(run):
-    return [("RDMA WRITE with immediate", to_peer(
-        run, i % BURST * size(run), length=size(run), imm=(i, "why network"), solicited=int(i % BURST == BURST - 1)))
-        for i in range(BURST * asked(run, "iters"))]
+    return [
+        (
+            "RDMA WRITE with immediate",
+            to_peer(
+                run,
+                i % BURST * size(run),
+                length=size(run),
+                imm=(i, "why network"),
+                solicited=int(i % BURST == BURST - 1),
+            ),
+        )
+        for i in range(BURST * asked(run, "iters"))
+    ]
 
 
 def datagrams(role, every=True):
     """every: or those alone that have been sent."""
+
     def right(run):
         peer = run.number(OTHER[role], "qpn")
         number = asked(run, "iters") if every else max(1, len(run.datagrams(role)))
-        return [("SEND with immediate", {"dest": (peer, "why dest"), "qkey": QKEY, "imm": (i, "why network")})
-                for i in range(number)]
+        return [
+            (
+                "SEND with immediate",
+                {"dest": (peer, "why dest"), "qkey": QKEY, "imm": (i, "why network")},
+            )
+            for i in range(number)
+        ]
+
     return right
 
 
@@ -105,15 +166,20 @@ def text_and_back(run):
 
 def chains(run):
     return [("RDMA READ", to_peer(run, length=size(run))), ("SEND", {}), ("SEND", {})] * (
-        1 if run.todo("client") else asked(run, "iters"))
+        1 if run.todo("client") else asked(run, "iters")
+    )
 
 
 def loans(run):
     part = next((f["addr"] for f in run.any("bind")), 0)
     last = [("RDMA WRITE", {"va": (part, "why lent"), "length": size(run)})]
     keys = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
-    return [message for i in range(asked(run, "iters")) for message in last + [
-        ("SEND with invalidate", {"invalidates": (keys[i] if i < len(keys) else 0, "why lent")})]] + last
+    return [
+        message
+        for i in range(asked(run, "iters"))
+        for message in last
+        + [("SEND with invalidate", {"invalidates": (keys[i] if i < len(keys) else 0, "why lent")})]
+    ] + last
 
 
 def binds(run, role):
@@ -130,22 +196,33 @@ def binds(run, role):
         inside = min(max(f["addr"], lent.iova), lent.iova + lent.length - size(run))
         for name, right in (("addr", inside), ("length", size(run)), ("access", RW)):
             if f[name] != right:
-                return say("bind", role=role, name={"access": "mw_access_flags"}.get(name, name), found=hex(f[name]),
-                           right=hex(right))
+                return say(
+                    "bind",
+                    role=role,
+                    name={"access": "mw_access_flags"}.get(name, name),
+                    found=hex(f[name]),
+                    right=hex(right),
+                )
     return None
 
 
 def refilled(run, role):
     """The server's limit is set once, and once more with each refill."""
     said = re.search(r"refills=(\d+)", " ".join(run.said(role)))
-    return count("srq_limit", "srq limit", "server", lambda _: 1 + int(said[1]) if said else 1)(run, role)
+    return count("srq_limit", "srq limit", "server", lambda _: 1 + int(said[1]) if said else 1)(
+        run, role
+    )
 
 
 def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
     """runs: the client's options when it is the student's, when the server is, and when both are. harms: what is done
     to the client and to the server in the first two. alone: harm that needs a run of its own."""
-    last = [Part("with itself", LAST, BOTH, [], [passes, gives_back]),
-            Part("careful", LAST, BOTH, [] if any(notices in part.rules for part in parts) else [notices])]
+    last = [
+        Part("with itself", LAST, BOTH, [], [passes, gives_back]),
+        Part(
+            "careful", LAST, BOTH, [] if any(notices in part.rules for part in parts) else [notices]
+        ),
+    ]
     return Lab(runs.split(" / "), dict(zip(BOTH, harms)), alone, [*parts, *last])
 
 
@@ -153,95 +230,258 @@ SIZES = "--size={odd} --iters={few} --seed={seed}"
 LABS = {
     "01": lab(
         "--message={short} / --message={long} / ",
-        Part("device, PD and CQ", 1, BOTH, [made("pd", "a protection domain"), made("cq", "a completion queue"),
-                                            room(1)]),
-        Part("memory and queue pair", 2, BOTH, [region(length=lambda run, _: text(run), client=0, server=LW | RW),
-                                                queue_pair()]),
+        Part(
+            "device, PD and CQ",
+            1,
+            BOTH,
+            [made("pd", "a protection domain"), made("cq", "a completion queue"), room(1)],
+        ),
+        Part(
+            "memory and queue pair",
+            2,
+            BOTH,
+            [region(length=lambda run, _: text(run), client=0, server=LW | RW), queue_pair()],
+        ),
         Part("states", 3, BOTH, [states(server=RW)]),
-        Part("the WRITE", 4, BOTH, [
-            sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
-            only("client", waited), only("client", completes), sge_of_requests("client", text, pieces=True)], [passes, keeps]),
-        harms=(LATE, LATE), alone=(RKEY, WR_ID, VERDICT)),
+        Part(
+            "the WRITE",
+            4,
+            BOTH,
+            [
+                sends("client", lambda run: [("RDMA WRITE", to_peer(run, length=text(run)))]),
+                only("client", waited),
+                only("client", completes),
+                sge_of_requests("client", text, pieces=True),
+            ],
+            [passes, keeps],
+        ),
+        harms=(LATE, LATE),
+        alone=(RKEY, WR_ID, VERDICT),
+    ),
     "02": lab(
         f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
         Part("the receive", 1, BOTH, [receives(role, lambda run: 1, size) for role in BOTH]),
-        Part("the messages", 2, BOTH, [
-            *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH), waited, completes,
-            *(sge_of_requests(role, size) for role in BOTH), *map(no_rnr, BOTH), data_right], [verdict]),
+        Part(
+            "the messages",
+            2,
+            BOTH,
+            [
+                *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH),
+                waited,
+                completes,
+                *(sge_of_requests(role, size) for role in BOTH),
+                *map(no_rnr, BOTH),
+                data_right,
+            ],
+            [verdict],
+        ),
         Part("undo", 3, BOTH, [], [gives_back, passes]),
-        harms=(Harm("short", env=lambda draw: f"HV_SEND={middle(draw)}:l:{draw['odd'] - 16}", peer=True),
-               Harm("spoilt", env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}", peer=True))),
+        harms=(
+            Harm(
+                "short", env=lambda draw: f"HV_SEND={middle(draw)}:l:{draw['odd'] - 16}", peer=True
+            ),
+            Harm(
+                "spoilt",
+                env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}",
+                peer=True,
+            ),
+        ),
+    ),
     "03": lab(
         f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
         Part("memory", 1, BOTH, [region(length=size, client=LW, server=RR)]),
         Part("states", 2, BOTH, [states(asks=1, answers=1, server=RR)]),
-        Part("the READs", 3, CLIENT, [
-            sends("client", lambda run: [("RDMA READ", to_peer(run, length=size(run)))] * asked(run, "iters")),
-            waited, completes, sge_of_requests("client", size, pieces=True)]),
+        Part(
+            "the READs",
+            3,
+            CLIENT,
+            [
+                sends(
+                    "client",
+                    lambda run: [("RDMA READ", to_peer(run, length=size(run)))]
+                    * asked(run, "iters"),
+                ),
+                waited,
+                completes,
+                sge_of_requests("client", size, pieces=True),
+            ],
+        ),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
-        harms=(Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'])}"), GUARD),
-        alone=(RKEY, VERDICT)),
+        harms=(
+            Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'])}"),
+            GUARD,
+        ),
+        alone=(RKEY, VERDICT),
+    ),
     "04": lab(
         "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
         Part("the device", 1, BOTH, [stops]),
         Part("memory", 2, BOTH, [region(length=lambda *_: 8, client=LW, server=LW | RA)]),
-        Part("the atomics", 3, CLIENT, [sends("client", atomics), waited, completes, sge_of_requests("client", lambda _: 8)]),
+        Part(
+            "the atomics",
+            3,
+            CLIENT,
+            [sends("client", atomics), waited, completes, sge_of_requests("client", lambda _: 8)],
+        ),
         Part("verify", 4, BOTH, [notices], [verdict, passes, keeps]),
         harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1}:0"), LATE),
-        alone=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 3}:0"), STATUS, WR_ID, VERDICT,
-               Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77))),
+        alone=(
+            Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 3}:0"),
+            STATUS,
+            WR_ID,
+            VERDICT,
+            Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77),
+        ),
+    ),
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
-        Part("channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]),
+        Part(
+            "channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]
+        ),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
-        Part("the WRITEs", 3, CLIENT, [sends("client", bursts), completes, sge_of_requests("client", size), data_right]),
-        Part("the sleep", 4, SERVER, [arms("server", lambda run: 4 * BURST * asked(run, "iters")), wakes, passes]),
-        alone=(STATUS, Harm("spoilt", env=lambda draw: "HV_SEND={}:b:{}".format(
-            middle(draw, BURST, 1 + draw["seed"] // 3 % BURST), place(draw, draw["odd"])), peer=True, role="server"))),
+        Part(
+            "the WRITEs",
+            3,
+            CLIENT,
+            [sends("client", bursts), completes, sge_of_requests("client", size), data_right],
+        ),
+        Part(
+            "the sleep",
+            4,
+            SERVER,
+            [arms("server", lambda run: 4 * BURST * asked(run, "iters")), wakes, passes],
+        ),
+        alone=(
+            STATUS,
+            Harm(
+                "spoilt",
+                env=lambda draw: "HV_SEND={}:b:{}".format(
+                    middle(draw, BURST, 1 + draw["seed"] // 3 % BURST), place(draw, draw["odd"])
+                ),
+                peer=True,
+                role="server",
+            ),
+        ),
+    ),
     "09": lab(
         f"{SIZES} / {SIZES} / --iters={{few}}",
         Part("queue pair", 1, BOTH, [queue_pair(4)]),
-        Part("states and address handle", 2, BOTH, [states(4, qkey=QKEY), made("ah", "an address handle", "client")]),
-        Part("the SEND", 3, BOTH, [sends("client", datagrams("client", False), "datagrams"), completes,
-                                   only("client", data_right)]),
-        Part("from whom", 4, BOTH, [
-            strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes]),
-        harms=(Harm("not due", env=lambda draw: "HV_SEND=2:i:60000", peer=True, status=0),
-               Harm("stranger", env=lambda draw: "HV_STRANGER=2", status=0))),
+        Part(
+            "states and address handle",
+            2,
+            BOTH,
+            [states(4, qkey=QKEY), made("ah", "an address handle", "client")],
+        ),
+        Part(
+            "the SEND",
+            3,
+            BOTH,
+            [
+                sends("client", datagrams("client", False), "datagrams"),
+                completes,
+                only("client", data_right),
+            ],
+        ),
+        Part(
+            "from whom",
+            4,
+            BOTH,
+            [strangers, *(sends(role, datagrams(role), "datagrams") for role in BOTH), passes],
+        ),
+        harms=(
+            Harm("not due", env=lambda draw: "HV_SEND=2:i:60000", peer=True, status=0),
+            Harm("stranger", env=lambda draw: "HV_STRANGER=2", status=0),
+        ),
+    ),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
         Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
         Part("queue pairs", 2, BOTH, [queue_pair(srq="server")]),
-        Part("the receives", 3, BOTH, [receives("server", lambda run: 128, lambda run: 1024, "srq"),
-                                       receives("client", lambda run: 1, lambda run: 0), no_rnr("client")]),
+        Part(
+            "the receives",
+            3,
+            BOTH,
+            [
+                receives("server", lambda run: 128, lambda run: 1024, "srq"),
+                receives("client", lambda run: 1, lambda run: 0),
+                no_rnr("client"),
+            ],
+        ),
         Part("limit and refill", 4, SERVER, [refilled, no_rnr("server"), passes]),
-        alone=(Harm("spoilt", env=lambda draw: f"HV_SEND={draw['many'] // 2}:b:{place(draw, 1024)}", peer=True,
-                    role="server"),)),
+        alone=(
+            Harm(
+                "spoilt",
+                env=lambda draw: f"HV_SEND={draw['many'] // 2}:b:{place(draw, 1024)}",
+                peer=True,
+                role="server",
+            ),
+        ),
+    ),
     "11": lab(
         "--message={short} / --message={long} / ",
         Part("ids", 1, BOTH, [stops]),
         Part("queue pair", 2, BOTH, [region(client=LW, server=LW | RW | RR), queue_pair()]),
         Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth]),
-        Part("WRITE and READ", 4, BOTH, [sends("client", text_and_back), only("client", completes),
-                                          no_rnr("server"), passes])),
+        Part(
+            "WRITE and READ",
+            4,
+            BOTH,
+            [sends("client", text_and_back), only("client", completes), no_rnr("server"), passes],
+        ),
+    ),
     "12": lab(
         f"{SIZES} / {SIZES} / --sig-all",
         Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64, selective=True)]),
         Part("the chain", 2, CLIENT, [requests_seen, sends("client", chains), completes]),
         Part("the completions", 3, BOTH, [passes], [verdict, passes]),
-        alone=(STATUS, WR_ID, Harm("spoilt", env=lambda draw: f"HV_SEND={middle(draw, 3, 3)}:b:{place(draw, 64)}",
-                                   peer=True, role="server"))),
+        alone=(
+            STATUS,
+            WR_ID,
+            Harm(
+                "spoilt",
+                env=lambda draw: f"HV_SEND={middle(draw, 3, 3)}:b:{place(draw, 64)}",
+                peer=True,
+                role="server",
+            ),
+        ),
+    ),
     "13": lab(
         f"{SIZES} / {SIZES} / --withdraw=2",
-        Part("memory", 1, BOTH, [region(length=lambda run, role: size(run) if role == "server" else 16,
-                                        client=LW, server=LW | MW)]),
+        Part(
+            "memory",
+            1,
+            BOTH,
+            [
+                region(
+                    length=lambda run, role: size(run) if role == "server" else 16,
+                    client=LW,
+                    server=LW | MW,
+                )
+            ],
+        ),
         Part("the window", 2, SERVER, [made("mw", "a memory window"), window_type(2)]),
-        Part("the loans", 3, SERVER, [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))]),
-        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes])),
+        Part(
+            "the loans",
+            3,
+            SERVER,
+            [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))],
+        ),
+        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes]),
+    ),
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.
 SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}
 # Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
 UNUSED = ("copy", "create_cq", "exits", "modify_qp", "packet")
-ALONE = {"srq": "10", "free_srq": "10", "srq_limit": "10", "ah": "09", "free_ah": "09", "mw": "13", "free_mw": "13",
-         "bind": "13", "notify": "08", "request": "12"}
+ALONE = {
+    "srq": "10",
+    "free_srq": "10",
+    "srq_limit": "10",
+    "ah": "09",
+    "free_ah": "09",
+    "mw": "13",
+    "free_mw": "13",
+    "bind": "13",
+    "notify": "08",
+    "request": "12",
+}

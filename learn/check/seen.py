@@ -37,7 +37,9 @@ p:free_ah rxe_destroy_ah
 p:free_mw rxe_dealloc_mw
 p:free_srq rxe_destroy_srq
 """
-Packet = namedtuple("Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size")
+Packet = namedtuple(
+    "Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size"
+)
 Request = namedtuple("Request", "wr_id opcode flags remote rkey num_sge sges")
 Receive = namedtuple("Receive", "wr_id num_sge sges")
 DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
@@ -50,15 +52,29 @@ def packet(f):
     at, kind = 12 + 8 * (raw[0] >> 5 == 3), raw[0] & 31
     va, rkey, length, last = struct.unpack(">QIII", raw[12:32])
     immediate = at + 16 * (kind == 11)
-    return Packet(raw[0], int.from_bytes(raw[5:8], "big"), raw[1] >> 7, va, rkey, length,
-                  int.from_bytes(raw[immediate:immediate + 4], "big"), struct.unpack(">Q", raw[24:32])[0],
-                  struct.unpack(">Q", raw[32:40])[0], int.from_bytes(raw[12:16], "big"), raw[12],
-                  int.from_bytes(raw[12:16], "big"), f["size"])
+    return Packet(
+        raw[0],
+        int.from_bytes(raw[5:8], "big"),
+        raw[1] >> 7,
+        va,
+        rkey,
+        length,
+        int.from_bytes(raw[immediate : immediate + 4], "big"),
+        struct.unpack(">Q", raw[24:32])[0],
+        struct.unpack(">Q", raw[32:40])[0],
+        int.from_bytes(raw[12:16], "big"),
+        raw[12],
+        int.from_bytes(raw[12:16], "big"),
+        f["size"],
+    )
 
 
 def sges(element, at, number, most=32):
-    return [struct.unpack_from("QII", element, at + 16 * i) for i in range(min(number, most))
-            if at + 16 * i + 16 <= len(element)]
+    return [
+        struct.unpack_from("QII", element, at + 16 * i)
+        for i in range(min(number, most))
+        if at + 16 * i + 16 <= len(element)
+    ]
 
 
 def request(element):
@@ -75,6 +91,7 @@ def receive(element):
 
 class Flow(Pair):
     """Passes each line on at once: for a side that waits for a line before it sends its own."""
+
     def pass_on(self, ends):
         if len(self.first) < 2:
             return super().pass_on(ends)
@@ -91,11 +108,13 @@ class Flow(Pair):
 
 class Lead(Pair):
     """At a barrier the server goes on a little before the client: it is to sleep when a message comes."""
+
     lead = 0.03
 
 
 class Direct:
     """A server and a client with no TCP between them (11): rdma_cm's port, and its device's address."""
+
     port = 21000
 
     def __init__(self, on, limit=20):
@@ -105,11 +124,17 @@ class Direct:
         Direct.port += 1
         self.sides = {"server": server([f"--port={self.port}"])}
         try:
-            while not (self.sides["server"].ended() or time.monotonic() > self.until or any(
-                    "waiting" in line for line in self.sides["server"].said(0))):
+            while not (
+                self.sides["server"].ended()
+                or time.monotonic() > self.until
+                or any("waiting" in line for line in self.sides["server"].said(0))
+            ):
                 time.sleep(0.005)
             self.sides["client"] = client([f"--port={self.port}", "10.0.0.1"])
-            while any(not side.ended() for side in self.sides.values()) and time.monotonic() < self.until:
+            while (
+                any(not side.ended() for side in self.sides.values())
+                and time.monotonic() < self.until
+            ):
                 if self.sides["client"].ended() and self.sides["client"].process.returncode:
                     self.until = min(self.until, time.monotonic() + 0.3)
                 time.sleep(0.005)
@@ -120,26 +145,44 @@ class Direct:
 
 class Run:
     """One pair, and what is known of it. student: the roles that are the student's program."""
+
     def __init__(self, nic, kind, programs, arguments, harm=None, harmed="", env=None):
         """programs, env: by role. harm: what is done to the side harmed, see parts.py. spoilt: it was done."""
-        self.nic, self.arguments, self.harm, self.harmed, self.spoilt = nic, arguments, harm, harmed, False
-        self.env, self.before = env or {}, {}  # before: how many events were before both said ready, and done
+        self.nic, self.arguments, self.harm, self.harmed, self.spoilt = (
+            nic,
+            arguments,
+            harm,
+            harmed,
+            False,
+        )
+        self.env, self.before = (
+            env or {},
+            {},
+        )  # before: how many events were before both said ready, and done
         self.steps, self.queues, self.verdicts = [], {"client": [], "server": []}, {}
         nic.forget()
         with suppress(OSError):
             os.remove(DONE)
 
         def side(role, more):
-            return lambda rest: Side(role, [programs[role], *more, f"--timeout={PATIENCE}", *rest],
-                                     env=self.env.get(role))
+            return lambda rest: Side(
+                role,
+                [programs[role], *more, f"--timeout={PATIENCE}", *rest],
+                env=self.env.get(role),
+            )
+
         self.pair, began = kind(self.on, 10), time.monotonic()
         self.pair.run(side("server", []), side("client", arguments))
         self.out_of_time = time.monotonic() > began + PATIENCE
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen([event for event in self.events if event[1] != "cq_error"])
         self.spoilt = self.spoilt or os.path.exists(DONE)
-        self.output = {role: [side.said(which) for which in (0, 1)] for role, side in self.sides.items()}
-        assert "cannot be preloaded" not in str(self.output), self.output  # no harm is done then, and nobody sees it
+        self.output = {
+            role: [side.said(which) for which in (0, 1)] for role, side in self.sides.items()
+        }
+        assert "cannot be preloaded" not in str(
+            self.output
+        ), self.output  # no harm is done then, and nobody sees it
 
     def on(self, step, pair):
         self.steps += [step] * (step != "meanwhile")
@@ -147,13 +190,18 @@ class Run:
             self.before[step] = len(self.nic.events())
         self.sides = pair.sides
         if step == "verdict":
-            self.verdicts = {role: said.decode("ascii", "replace") for role, said in pair.said.items()}
+            self.verdicts = {
+                role: said.decode("ascii", "replace") for role, said in pair.said.items()
+            }
             if self.harm:  # or it would fail by its peer's verdict
                 pair.said[OTHER[self.harmed]] = b"verdict PASS"
-        for role, queues in self.queues.items() if step in ("ready", "done", "verdict", "meanwhile") else ():
+        for role, queues in (
+            self.queues.items() if step in ("ready", "done", "verdict", "meanwhile") else ()
+        ):
             with suppress(OSError, struct.error):  # of several moments in between the last one
-                queues[:] = [each for each in queues if each[0] != "meanwhile" or step != "meanwhile"] + [
-                    (step, witness.rings(pair.sides[role].process.pid, 1 << 16))]
+                queues[:] = [
+                    each for each in queues if each[0] != "meanwhile" or step != "meanwhile"
+                ] + [(step, witness.rings(pair.sides[role].process.pid, 1 << 16))]
         return self.harm.action(step, self, self.harmed) if self.harm and self.harm.action else None
 
     def pid(self, role):
@@ -168,7 +216,9 @@ class Run:
 
     def keys(self, role):
         """Of each region that it registered: the region and its lkey."""
-        return list(zip(self.regions(role), (f["lkey"] for f in self.of(role, "keys") if f["lkey"])))
+        return list(
+            zip(self.regions(role), (f["lkey"] for f in self.of(role, "keys") if f["lkey"]))
+        )
 
     def packets(self, role):
         """What a role's queue pairs sent, each packet once; then their kinds: messages and answers."""
@@ -212,15 +262,18 @@ class Run:
         """What a queue holds at a barrier: how many are posted and not yet taken; the elements that have been
         used. which: send, recv, srq."""
         taken = next((queues for at, queues in self.queues[role] if at == step), None)
-        made = [(kind, f) for thread, kind, f in self.events if thread == self.pid(role)
-                and kind in ("cq", "srq", "qp")]
+        made = [
+            (kind, f)
+            for thread, kind, f in self.events
+            if thread == self.pid(role) and kind in ("cq", "srq", "qp")
+        ]
         order = []
         for kind, f in made:
             order += ["send", *([] if f["srq"] else ["recv"])] if kind == "qp" else [kind]
         if not taken or which not in order or order.index(which) >= len(taken):
             return 0, []
         size, waiting, held = taken[order.index(which)]
-        elements = [held[at:at + size] for at in range(0, len(held), size)]
+        elements = [held[at : at + size] for at in range(0, len(held), size)]
         read_one = request if which == "send" else receive
         return waiting, [read_one(e) for e in elements if any(e)]
 
@@ -231,8 +284,16 @@ class Run:
     def words(self, role):
         """What it complains about: its first line on stderr, without its name, and its hint."""
         lines = self.said(role, 1)
-        return "; ".join([re.sub(r"^\S+ (server|client): ", "", lines[0])[:200], *(
-            line.strip() for line in lines[1:2] if line.startswith("  hint: "))]) if lines else ""
+        return (
+            "; ".join(
+                [
+                    re.sub(r"^\S+ (server|client): ", "", lines[0])[:200],
+                    *(line.strip() for line in lines[1:2] if line.startswith("  hint: ")),
+                ]
+            )
+            if lines
+            else ""
+        )
 
     def todo(self, role):
         """The number of the TODO that it has stopped at, or 0."""
@@ -256,10 +317,12 @@ class Run:
             self.spoilt = True
             with suppress(OSError):
                 at = regions[region]
-                witness.poke([(at.thread, at.addr + (offset if offset >= 0 else at.length - offset - 1))], change)
+                witness.poke(
+                    [(at.thread, at.addr + (offset if offset >= 0 else at.length - offset - 1))],
+                    change,
+                )
 
     def replace(self, role, pattern, by):
         """Changes the line that a role has just sent."""
         self.spoilt = True
         self.pair.said[role] = re.sub(pattern, by, self.pair.said[role])
-

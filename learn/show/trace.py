@@ -25,8 +25,10 @@ PROBES = {
     "sent": ["rxe_xmit_packet bth=+0(+24($arg2)):x8[12]"],
     "request": ["rxe_resp_queue_pkt bth=+0(+64($arg2)):x8[12]"],
     "answer": ["rxe_comp_queue_pkt bth=+0(+64($arg2)):x8[12]"],
-    "cqe": ["rxe_cq_post wr_id=+0($arg2):u64 status=+8($arg2):u32 opcode=+12($arg2):u32 "
-            "bytes=+20($arg2):u32 qpn=+28($arg2):x32"],
+    "cqe": [
+        "rxe_cq_post wr_id=+0($arg2):u64 status=+8($arg2):u32 opcode=+12($arg2):u32 "
+        "bytes=+20($arg2):u32 qpn=+28($arg2):x32"
+    ],
 }
 
 
@@ -40,12 +42,15 @@ def write(path, text):
 
 class Kernel:
     """The NIC's trace, in an instance of its own: the other side may run on this host, too."""
+
     def __init__(self, folder, role):
         self.out, self.missing = open(f"{folder}/{role}.kernel", "wb", buffering=0), []
         self.instance, self.ending = f"{TRACE}/instances/{role}", threading.Event()
         self.reader = None
         if not os.path.exists(f"{TRACE}/kprobe_events"):
-            subprocess.run(["mount", "-t", "tracefs", "none", TRACE], check=False, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                ["mount", "-t", "tracefs", "none", TRACE], check=False, stderr=subprocess.DEVNULL
+            )
         try:
             self.begin()
         except OSError:
@@ -60,7 +65,10 @@ class Kernel:
             for form in forms:
                 with suppress(OSError):  # the other side may have made it already
                     if not os.path.exists(f"{TRACE}/events/show/{name}"):
-                        write(f"{TRACE}/kprobe_events", f"{'r' if name == 'copied' else 'p'}:show/{name} {form}\n")
+                        write(
+                            f"{TRACE}/kprobe_events",
+                            f"{'r' if name == 'copied' else 'p'}:show/{name} {form}\n",
+                        )
             try:
                 write(f"{self.instance}/events/show/{name}/enable", "1")
             except OSError:
@@ -94,7 +102,9 @@ class Kernel:
 def main(folder, *command):
     role = "client" if len(command) > 1 else "server"
     kernel = Kernel(folder, role)
-    with open(f"{folder}/{role}.said", "w", encoding="utf-8", errors="replace", buffering=1) as said:
+    with open(
+        f"{folder}/{role}.said", "w", encoding="utf-8", errors="replace", buffering=1
+    ) as said:
         lock = threading.Lock()
 
         def note(word, text):
@@ -111,12 +121,28 @@ def main(folder, *command):
         note("realtime", time.time_ns() - time.monotonic_ns())
         note("missing", ",".join(kernel.missing))
         # Relative: ld.so takes a blank or a colon in there for the end of the name.
-        env = {**os.environ, "LD_PRELOAD": f"{os.path.relpath(folder)}/trace.so", "SHOW_CALLS": f"{folder}/{role}.calls"}
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, errors="replace", env=env) as program:
+        env = {
+            **os.environ,
+            "LD_PRELOAD": f"{os.path.relpath(folder)}/trace.so",
+            "SHOW_CALLS": f"{folder}/{role}.calls",
+        }
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=env,
+        ) as program:
             signal.signal(signal.SIGTERM, lambda *_: program.terminate())
-            readers = [threading.Thread(target=hand_on, args=args) for args in (
-                ("out", program.stdout, sys.stdout), ("err", program.stderr, sys.stderr))]
+            readers = [
+                threading.Thread(target=hand_on, args=args)
+                for args in (
+                    ("out", program.stdout, sys.stdout),
+                    ("err", program.stderr, sys.stderr),
+                )
+            ]
             for reader in readers:
                 reader.start()
             status = program.wait()

@@ -22,10 +22,11 @@ def require(holds, text, status=1):
 
 # --- data.h and layout.h -----------------------------------------------------------------------
 
+
 def splitmix64(seed, n):
-    z = seed + (n + 1) * 0x9e3779b97f4a7c15 & M64
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & M64
-    z = (z ^ z >> 27) * 0x94d049bb133111eb & M64
+    z = seed + (n + 1) * 0x9E3779B97F4A7C15 & M64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & M64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & M64
     return z ^ z >> 31
 
 
@@ -39,9 +40,9 @@ def poison(seed, size):
     return pattern(seed, size, M64)
 
 
-def fnv1a(data, digest=0xcbf29ce484222325):
+def fnv1a(data, digest=0xCBF29CE484222325):
     for b in data:
-        digest = (digest ^ b) * 0x100000001b3 & M64
+        digest = (digest ^ b) * 0x100000001B3 & M64
     return digest
 
 
@@ -58,53 +59,89 @@ def scattered(message, span, starts, block_size):
     """The bytes of span, but with the message in its blocks."""
     result = bytearray(span)
     for i, at in enumerate(starts):
-        result[at:at + block_size] = message[i * block_size:(i + 1) * block_size]
+        result[at : at + block_size] = message[i * block_size : (i + 1) * block_size]
     return bytes(result)
 
 
 def gathered(span, starts, block_size):
-    return b"".join(span[at:at + block_size] for at in starts)
+    return b"".join(span[at : at + block_size] for at in starts)
 
 
 # --- rendezvous.h, and for work= options.h and blocks.h -----------------------------------------
 
 HEX, NUMBER, WORD = "0x[0-9a-f]{1,16}", "[0-9]{1,20}", "[^ ,]+"
-LINE = dict(sample=WORD, lid=HEX, qpn=HEX, psn=HEX, gid=WORD, mtu=NUMBER, addr=HEX, rkey=HEX,
-            len=NUMBER, max_sge=NUMBER, rd_atomic=NUMBER, work=".*")
+LINE = dict(
+    sample=WORD,
+    lid=HEX,
+    qpn=HEX,
+    psn=HEX,
+    gid=WORD,
+    mtu=NUMBER,
+    addr=HEX,
+    rkey=HEX,
+    len=NUMBER,
+    max_sge=NUMBER,
+    rd_atomic=NUMBER,
+    work=".*",
+)
 WORK = dict.fromkeys(["size", "iters", "seed", "timeout"], NUMBER)
-WORKS = {"02_send_recv": WORK, "04_atomic": WORK,
-         "07_gssr": WORK | dict(block_size=NUMBER, block_num=NUMBER, stride=NUMBER, method=WORD,
-                                depth=NUMBER, sizes=".+")}
+WORKS = {
+    "02_send_recv": WORK,
+    "04_atomic": WORK,
+    "07_gssr": WORK
+    | dict(
+        block_size=NUMBER, block_num=NUMBER, stride=NUMBER, method=WORD, depth=NUMBER, sizes=".+"
+    ),
+}
 
 
 def parse(text, head, fields, separator):
     """Text is head and then all fields in this order; returns their values."""
     found = re.fullmatch(head + separator.join(f"{k}=({v})" for k, v in fields.items()), text)
     require(found, "this is not understood: " + text)
-    return {name: int(value, 0 if kind == HEX else 10) if kind in (HEX, NUMBER) else value
-            for (name, kind), value in zip(fields.items(), found.groups())}
+    return {
+        name: int(value, 0 if kind == HEX else 10) if kind in (HEX, NUMBER) else value
+        for (name, kind), value in zip(fields.items(), found.groups())
+    }
 
 
 def parse_line(text, sample):
     require(not text.startswith("hello-verbs/2 error="), "the server refuses: " + text[20:])
     line = argparse.Namespace(**parse(text, "hello-verbs/2 ", LINE, " "))
     require(line.sample == sample, f"this side runs {sample}, the other {line.sample}")
-    require(line.qpn < 2**24 and line.psn < 2**24 and line.rkey < 2**32 and line.lid < 2**16
-            and line.len <= M64 and line.addr + line.len <= 2**64 and line.mtu in MTUS
-            and line.max_sge, "a field is out of range: " + text)
+    require(
+        line.qpn < 2**24
+        and line.psn < 2**24
+        and line.rkey < 2**32
+        and line.lid < 2**16
+        and line.len <= M64
+        and line.addr + line.len <= 2**64
+        and line.mtu in MTUS
+        and line.max_sge,
+        "a field is out of range: " + text,
+    )
     require(IPv6Address(line.gid) != IPv6Address(0), "the peer uses LIDs")
     return line
 
 
 def check_work(o):
     """Fails if the work is out of range: what a client wants, or what a server is asked for."""
-    require(1 <= o.size <= MAX_BYTES and 1 <= o.iters <= MAX_ITERS and 0 <= o.seed <= M64
-            and 1 <= o.timeout <= MAX_TIMEOUT, "work is out of range")
+    require(
+        1 <= o.size <= MAX_BYTES
+        and 1 <= o.iters <= MAX_ITERS
+        and 0 <= o.seed <= M64
+        and 1 <= o.timeout <= MAX_TIMEOUT,
+        "work is out of range",
+    )
     require(o.sample != "04_atomic" or o.size == 8, "an atomic has 8 bytes")
     if o.sample == "07_gssr":
         o.span = (o.block_num - 1) * o.stride + o.block_size
-        require(1 <= o.block_num <= MAX_BLOCKS and 1 <= o.block_size <= o.stride
-                and o.span <= MAX_BYTES, "no such layout")
+        require(
+            1 <= o.block_num <= MAX_BLOCKS
+            and 1 <= o.block_size <= o.stride
+            and o.span <= MAX_BYTES,
+            "no such layout",
+        )
         require(o.size == o.block_size * o.block_num, "size is not block_size * block_num")
         require(o.method in ("sgl", "copy", "each", "auto"), "no such method: " + o.method)
         require((o.depth, o.sizes) == (0, "none"), "this peer cannot measure (--bench)")

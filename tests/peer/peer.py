@@ -23,8 +23,22 @@ from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-from formats import (M64, MTUS, WORKS, Fail, check_work, fnv1a, gathered, layout_of_student, parse,
-                     parse_line, pattern, poison, require, scattered)
+from formats import (
+    M64,
+    MTUS,
+    WORKS,
+    Fail,
+    check_work,
+    fnv1a,
+    gathered,
+    layout_of_student,
+    parse,
+    parse_line,
+    pattern,
+    poison,
+    require,
+    scattered,
+)
 
 UNACKED, ACK_AFTER, ACK_RECEIVES = 1024, 256, 16  # 07's flow control
 SEND, ADD, SWAP = e.IBV_WR_SEND, e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_ATOMIC_CMP_AND_SWP
@@ -36,8 +50,8 @@ class Memory:
 
     def __init__(self, pd, size, access=0):
         self.map = mmap.mmap(-1, size + 2 * len(GUARD))
-        self.map[:len(GUARD)] = self.map[-len(GUARD):] = GUARD
-        self.bytes = memoryview(self.map)[len(GUARD):-len(GUARD)]
+        self.map[: len(GUARD)] = self.map[-len(GUARD) :] = GUARD
+        self.bytes = memoryview(self.map)[len(GUARD) : -len(GUARD)]
         self.addr, self.size = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes)), size
         self.mr = MR(pd, size, e.IBV_ACCESS_LOCAL_WRITE | access, address=self.addr)
 
@@ -46,7 +60,7 @@ class Memory:
 
     def right(self, what, want):
         """True if the bytes are these and the guards whole. Otherwise says what is not."""
-        guarded = self.map[:len(GUARD)] == self.map[-len(GUARD):] == GUARD
+        guarded = self.map[: len(GUARD)] == self.map[-len(GUARD) :] == GUARD
         if self.bytes != want or not guarded:
             wrong = [i for i in range(self.size) if self.bytes[i] != want[i]]
             print(f"{what}: {len(wrong)} wrong from {wrong[:1]}, guards {guarded}", file=sys.stderr)
@@ -65,10 +79,13 @@ class Peer:
         (self.dial if self.client else self.listen)(deadline)
         local = self.socket.getsockname()[0].partition("%")[0]
         local = IPv6Address(local if ":" in local else "::ffff:" + local)
-        gids = [(IPv6Address(entry.gid_str()), entry, context) for context in contexts
-                for entry in context.query_gid_table(256)
-                if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2
-                and context.query_port(entry.port_num).state == e.IBV_PORT_ACTIVE]
+        gids = [
+            (IPv6Address(entry.gid_str()), entry, context)
+            for context in contexts
+            for entry in context.query_gid_table(256)
+            if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2
+            and context.query_port(entry.port_num).state == e.IBV_PORT_ACTIVE
+        ]
         # The connection's own address, or else the first that is not link-local.
         gids = [g for g in gids if g[0] == local] or [g for g in gids if not g[0].is_link_local]
         require(gids, "no ACTIVE port with a usable GID", 77)
@@ -145,9 +162,11 @@ class Peer:
         work = ",".join(f"{name}={getattr(o, name)}" for name in WORKS[o.sample])
         addr, rkey, size = (lends.addr, lends.mr.rkey, lends.size) if lends else (0, 0, 0)
         work = work if self.client else self.line.work
-        self.say(f"hello-verbs/2 sample={o.sample} lid=0x0000 qpn=0x{self.qp.qp_num:06x} "
-                 f"psn=0x{psn:06x} gid={self.gid} mtu={self.mtu} addr=0x{addr:x} rkey=0x{rkey:x} "
-                 f"len={size} max_sge={self.max_sge} rd_atomic={answers} work={work}")
+        self.say(
+            f"hello-verbs/2 sample={o.sample} lid=0x0000 qpn=0x{self.qp.qp_num:06x} "
+            f"psn=0x{psn:06x} gid={self.gid} mtu={self.mtu} addr=0x{addr:x} rkey=0x{rkey:x} "
+            f"len={size} max_sge={self.max_sge} rd_atomic={answers} work={work}"
+        )
         peer = self.line or parse_line(self.hear(o.timeout), o.sample)
         require(peer.work == work, "the server repeats other work: " + peer.work)
         self.peer, self.mtu = peer, min(self.mtu, peer.mtu)
@@ -171,9 +190,14 @@ class Peer:
         """Posts such a request for each list of SGEs, and waits until all have completed."""
         last = wr_id + len(lists) - 1
         for i, sges in enumerate(lists, wr_id):
-            wr = SendWR(wr_id=i, num_sge=len(sges), sg=sges, opcode=opcode,
-                        imm_data=socket.htonl(imm),
-                        send_flags=e.IBV_SEND_SIGNALED if i == last else 0)
+            wr = SendWR(
+                wr_id=i,
+                num_sge=len(sges),
+                sg=sges,
+                opcode=opcode,
+                imm_data=socket.htonl(imm),
+                send_flags=e.IBV_SEND_SIGNALED if i == last else 0,
+            )
             if operands:
                 wr.set_wr_atomic(self.peer.rkey, self.peer.addr, *operands)
             self.qp.post_send(wr)
@@ -191,8 +215,10 @@ class Peer:
             require(time.monotonic() < deadline, f"no completion of the {what} in time")
             time.sleep(0.00005)
         wc = found[0]
-        require((wc.status, wc.wr_id) == (e.IBV_WC_SUCCESS, wr_id),
-                f"completion of the {what}: status {wc.status}, wr_id {wc.wr_id}")
+        require(
+            (wc.status, wc.wr_id) == (e.IBV_WC_SUCCESS, wr_id),
+            f"completion of the {what}: status {wc.status}, wr_id {wc.wr_id}",
+        )
         return wc
 
 
@@ -236,8 +262,11 @@ def atomic(p):
         require(p.peer.len == 8 and p.peer.addr % 8 == 0, "the server lends no aligned word")
         require(p.peer.rd_atomic == 1, "the server's rd_atomic is not 1")
         todo = [(ADD, (1, 0), o.seed + i & M64) for i in range(o.iters)]
-        todo += [(SWAP, (total, final), total),
-                 (SWAP, (total, o.seed), final), (ADD, (0, 0), final)]
+        todo += [
+            (SWAP, (total, final), total),
+            (SWAP, (total, o.seed), final),
+            (ADD, (0, 0), final),
+        ]
     else:
         word.bytes[:] = struct.pack("=Q", o.seed)
         p.connect(lends=word, answers=1)
@@ -253,23 +282,31 @@ def atomic(p):
 
 def gssr(p):
     o, ok = p.o, True
-    print(f"LAYOUT block_size={o.block_size} block_num={o.block_num} stride={o.stride} "
-          f"bytes={o.size} seed={o.seed}")
+    print(
+        f"LAYOUT block_size={o.block_size} block_num={o.block_num} stride={o.stride} "
+        f"bytes={o.size} seed={o.seed}"
+    )
     blocks, staging = Memory(p.pd, o.span), Memory(p.pd, o.size)
     empty, max_sge = [[staging.sge(0, 0)]], p.context.query_device().max_sge
-    p.create_qp(*((UNACKED, ACK_RECEIVES) if p.client else (ACK_RECEIVES, UNACKED)),
-                min(max_sge, o.max_sge or max_sge))
+    p.create_qp(
+        *((UNACKED, ACK_RECEIVES) if p.client else (ACK_RECEIVES, UNACKED)),
+        min(max_sge, o.max_sge or max_sge),
+    )
     p.connect()
     method = ("sgl" if o.block_size >= p.mtu else "copy") if o.method == "auto" else o.method
     per = {"sgl": min(p.max_sge, p.peer.max_sge), "each": 1, "copy": o.block_num}[method]
     starts = range(0, o.span, o.stride)  # of the blocks in the span
     places = starts, o.block_size
-    requests = [starts[i:i + per] for i in range(0, o.block_num, per)]
+    requests = [starts[i : i + per] for i in range(0, o.block_num, per)]
     used = acked = 0  # receives of data since the start; those that are acknowledged
 
     def lists(some):
-        return [[staging.sge()] if method == "copy" else
-                [blocks.sge(at, o.block_size) for at in request] for request in some]
+        return [
+            [staging.sge()]
+            if method == "copy"
+            else [blocks.sge(at, o.block_size) for at in request]
+            for request in some
+        ]
 
     def send_message():
         nonlocal used, acked
@@ -277,16 +314,18 @@ def gssr(p):
             staging.bytes[:] = gathered(blocks.bytes, *places)
         sent = 0
         while sent < len(requests) or acked < used:
-            some = requests[sent:sent + min(ACK_AFTER, UNACKED - (used - acked))]
+            some = requests[sent : sent + min(ACK_AFTER, UNACKED - (used - acked))]
             if some:
                 p.send("SEND", lists(some))
                 sent, used = sent + len(some), used + len(some)
                 continue
             imm = p.receive("acknowledgement", 0, 0)
             p.post(empty)
-            more = 0 if imm is None else imm - acked & 0xffffffff
-            require(0 < more <= min(ACK_AFTER, used - acked),
-                    f"acknowledged: {imm}; {acked} were before, {used} are sent")
+            more = 0 if imm is None else imm - acked & 0xFFFFFFFF
+            require(
+                0 < more <= min(ACK_AFTER, used - acked),
+                f"acknowledged: {imm}; {acked} were before, {used} are sent",
+            )
             acked += more
 
     def receive_message():
@@ -297,11 +336,11 @@ def gssr(p):
             require(imm is None, "data came with immediate data")
             used += 1
             if done == len(requests) or used - acked == (o.ack_after or ACK_AFTER):
-                p.post(lists(requests[posted:done + UNACKED]), posted)
+                p.post(lists(requests[posted : done + UNACKED]), posted)
                 posted = done + UNACKED
                 if done == len(requests) and method == "copy":
                     blocks.bytes[:] = scattered(staging.bytes, blocks.bytes, *places)
-                p.send("acknowledgement", empty, 0, e.IBV_WR_SEND_WITH_IMM, used & 0xffffffff)
+                p.send("acknowledgement", empty, 0, e.IBV_WR_SEND_WITH_IMM, used & 0xFFFFFFFF)
                 acked = used
 
     message, canaries = pattern(o.seed, o.size), poison(~o.seed, o.span)
@@ -323,10 +362,13 @@ def gssr(p):
 
 
 SAMPLES = {"02_send_recv": send_recv, "04_atomic": atomic, "07_gssr": gssr}
-WORK_DEFAULTS = {"02_send_recv": dict(size=4096, iters=1, seed=1),
-                 "04_atomic": dict(size=8, iters=100, seed=1),
-                 "07_gssr": dict(block_size=4096, block_num=64, stride=0, iters=1, seed=1,
-                                 method="sgl", student="")}
+WORK_DEFAULTS = {
+    "02_send_recv": dict(size=4096, iters=1, seed=1),
+    "04_atomic": dict(size=8, iters=100, seed=1),
+    "07_gssr": dict(
+        block_size=4096, block_num=64, stride=0, iters=1, seed=1, method="sgl", student=""
+    ),
+}
 DEFAULTS = dict(port=18515, timeout=0, mtu=0, max_sge=0, ack_after=0)  # the last two are to try
 
 
@@ -373,8 +415,11 @@ def main():
     except (Fail, OSError, ValueError, PyverbsError) as reason:
         print(f"{o.sample} {role}: {reason.args[-1]}", file=sys.stderr)
         status, size, digest = reason.args[0] if isinstance(reason, Fail) else 1, 0, 0
-    print(f"RESULT sample={o.sample} role={role} status={'PASS' if passed else 'FAIL'} "
-          f"bytes={size} digest={digest:016x}", flush=True)
+    print(
+        f"RESULT sample={o.sample} role={role} status={'PASS' if passed else 'FAIL'} "
+        f"bytes={size} digest={digest:016x}",
+        flush=True,
+    )
     os._exit(0 if passed else status)  # the kernel destroys the verbs objects
 
 
