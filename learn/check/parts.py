@@ -395,8 +395,13 @@ LABS = {
     ),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
-        Part("shared receive queue", 1, SERVER, [made("srq", "a shared receive queue")]),
-        Part("queue pairs", 2, BOTH, [queue_pair(srq="server")]),
+        Part("queue pairs", 1, CLIENT, [queue_pair()]),  # the server's need its SRQ before
+        Part(
+            "shared receive queue",
+            2,
+            SERVER,
+            [made("srq", "a shared receive queue"), queue_pair(srq="server")],
+        ),
         Part(
             "the receives",
             3,
