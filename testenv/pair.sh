@@ -25,7 +25,7 @@ device_address() {
 	local netdev
 	for netdev in $(rdma link | sed -n 's/.* netdev \([^ ]*\).*/\1/p') $(ip -o link show type ipoib | sed 's/[^ ]* \([^:@]*\).*/\1/'); do
 		ip -o address show dev "$netdev"
-	done | awk '{ sub("/.*", "", $4); print $4 ($4 ~ /^fe80/ ? "%" $2 : ""); exit }'
+	done | sed -En 's|^\S+ +(\S+) +inet6? +(fe80[^/ ]*).*|\2%\1|; s|^.* inet6? +([^/ ]+)[/ ].*|\1|; p; q'
 }
 if [ -z "$where" ]; then # a loopback address is on no RDMA interface: any sample but 11 takes it, too
 	grep -qs '127\.0\.0\.1' /proc/net/fib_trie || address=::1 # a host without IPv4

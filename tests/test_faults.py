@@ -177,6 +177,8 @@ class Verbs(PairTest):
             rf"|warning: rxe0 passed over: {os.strerror(error)}\n"
             rf"{sample} {role}: no ACTIVE port with a usable GID on any device"
         )
+        if (role, call, alone) == ("server", "ibv_get_device_list", False):
+            return self.still_passes(sample, sides)
         if call == "ibv_get_device_list":
             told = (
                 "no RDMA device here: "
@@ -228,6 +230,14 @@ class Verbs(PairTest):
             return f"{sample}, {role}'s {name}: {why}\n" + "\n".join(
                 f"{r}: {s}" for r, s in sides.items()
             )
+        return None
+
+    def still_passes(self, sample, sides):
+        """What gid_fits() can't ask, it leaves to open_device(), which tells."""
+        try:
+            self.both_pass(sample, sides["server"], sides["client"])
+        except AssertionError as why:
+            return f"{sample}, server's ibv_get_device_list: {why}"
         return None
 
     def inject(self, sample, site, options):
