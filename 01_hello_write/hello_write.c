@@ -17,8 +17,8 @@
  * the text's FNV-1a digest, with which the server verifies the text. The server exposes
  * size bytes. Barriers: ready, done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -39,11 +39,11 @@ int main(int argc, char **argv) {
     /* 2. Start the rendezvous on TCP. The local address of this connection tells which device,
      * port and GID to use. A queue pair can use a memory region only if both are in the same
      * protection domain. In the completion queue the NIC reports which requests are done. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
         .max_sge = 1,
         .rd_atomic = 0,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6a. RESET -> INIT: which port, and what the peer may do through this queue pair. The
      * queue pair and the memory region must both allow it. */
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
           "ibv_modify_qp to RTS");
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
 
     /* 7. The verb. The SGE says what to send. The work request says where to write it. The
      * completion comes when the peer's NIC has acknowledged the WRITE. */
@@ -168,12 +168,12 @@ int main(int argc, char **argv) {
     /* The server gets no completion for a WRITE. In this sample the client says on TCP that the
      * text is complete. This works on common hosts. The standard guarantees the data only after a
      * completion at the server: of a WRITE with immediate data, or of a later SEND on this QP. */
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
 
     /* 8. Verify the text, and the guards around it that nobody may change. */
     const uint64_t digest = fnv1a(FNV_BASIS, text, opt.size);
     bool pass = expect(digest == opt.seed, "memory does not hold the text that was sent");
-    pass = guards_right("memory", text, opt.size) && pass;
+    pass = guards_ok("memory", text, opt.size) && pass;
     if (!client) {
         for (size_t i = 0; i < opt.size; i++) { /* print no control codes to the terminal */
             const unsigned char c = (unsigned char)text[i];
@@ -182,7 +182,7 @@ int main(int argc, char **argv) {
         }
         printf("memory holds \"%.*s\"\n", opt.size < 200 ? (int)opt.size : 200, text);
     }
-    pass = rendezvous_verdict(&rv, pass);
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

@@ -13,12 +13,12 @@
  *   sent 1 message of 4096 bytes and got each back
  *   RESULT sample=02_send_recv role=client status=PASS bytes=4096 digest=...
  *
- * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size
+ * Rendezvous: message i, from 0 to iters - 1, is the pattern (pattern.h) of seed + i, size
  * bytes. The digest covers all messages in order. No side exposes memory. Barriers: ready
  * (each side has posted its first receive; it posts the next one before its next SEND), done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -37,11 +37,11 @@ int main(int argc, char **argv) {
 
     /* 2. Start the rendezvous. Device, protection domain, and a completion queue for each
      * direction, because the completions of a SEND and of a receive can come in either order. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
         .mtu = port.mtu,
         .max_sge = 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(qp, &port, 0);
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
      * with an RNR NAK. The sender tries again, 6 times (rnr_retry, in qp_to_rts), and then
      * gets a completion with an error. With 7 it would try without end. */
     check(ibv_post_recv(qp, &recv_wr, &bad_recv_wr), "ibv_post_recv");
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
 
     bool pass = true;
     uint64_t digest = FNV_BASIS;
@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
         wait_completion(recv_cq, "the receive", opt.timeout, &wc);
         if (wc.wr_id != i) die(0, "another receive's completion");
         pass = expect(wc.byte_len == opt.size, "message %ju: %u bytes came", i, wc.byte_len) &&
-               pattern_right("received message", in, opt.size, opt.seed + i) && pass;
+               pattern_ok("received message", in, opt.size, opt.seed + i) && pass;
         digest = fnv1a(digest, in, opt.size);
         if (!client) memcpy(out, in, opt.size);
 
@@ -149,15 +149,15 @@ int main(int argc, char **argv) {
             if (wc.wr_id != i) die(0, "another SEND's completion");
         }
     }
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
     printf("%s %ju message%s of %ju bytes and %s\n", client ? "sent" : "received", opt.iters,
            opt.iters == 1 ? "" : "s", opt.size, client ? "got each back" : "sent each back");
 
     /* 8. Both buffers hold the last message now, and nothing around them has changed. */
-    pass = pattern_right("sent message", out, opt.size, opt.seed + opt.iters - 1) && pass;
-    pass = pattern_right("received message", in, opt.size, opt.seed + opt.iters - 1) && pass;
-    pass = guards_right("buffers", out, 2 * opt.size) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = pattern_ok("sent message", out, opt.size, opt.seed + opt.iters - 1) && pass;
+    pass = pattern_ok("received message", in, opt.size, opt.seed + opt.iters - 1) && pass;
+    pass = guards_ok("buffers", out, 2 * opt.size) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

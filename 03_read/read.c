@@ -13,11 +13,11 @@
  *   read 4096 bytes from the server's address 0x..., rkey 0x...
  *   RESULT sample=03_read role=client status=PASS bytes=4096 digest=...
  *
- * Rendezvous: the server exposes size bytes with the pattern (data.h) of seed; its rd_atomic
+ * Rendezvous: the server exposes size bytes with the pattern (pattern.h) of seed; its rd_atomic
  * is 1. The client reads them iters times. Barriers: ready, done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -35,11 +35,11 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
 
     /* 2. Start the rendezvous. Device, protection domain, completion queue. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
         .max_sge = 1,
         .rd_atomic = client ? 0 : 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. Both sides keep state for each READ, and a device has room
      * for a limited number of them (ibv_devinfo -v):
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
 
     /* 7. The verb. The SGE says where to write the data. The work request says where to read it.
      * When the READ has completed, all the data is here. */
@@ -119,9 +119,9 @@ int main(int argc, char **argv) {
         check(ibv_post_send(qp, &wr, &bad_wr), "ibv_post_send of the RDMA READ");
         wait_completion(cq, "the RDMA READ", opt.timeout, &wc);
         if (wc.wr_id != i) die(0, "another request's completion");
-        pass = pattern_right("data read", buf, opt.size, opt.seed) && pass;
+        pass = pattern_ok("data read", buf, opt.size, opt.seed) && pass;
     }
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
     if (client)
         printf("read %ju bytes from the server's address 0x%jx, rkey 0x%x\n", opt.size, peer.addr,
                peer.rkey);
@@ -130,9 +130,9 @@ int main(int argc, char **argv) {
 
     /* 8. Verify every byte, on both sides: the server's must not have changed. */
     const uint64_t digest = fnv1a(FNV_BASIS, buf, opt.size);
-    pass = pattern_right("memory", buf, opt.size, opt.seed) && pass;
-    pass = guards_right("memory", buf, opt.size) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = pattern_ok("memory", buf, opt.size, opt.seed) && pass;
+    pass = guards_ok("memory", buf, opt.size) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

@@ -22,8 +22,8 @@
  * the sum (modulo 2^64) by its bitwise complement. That is the final value; the digest is of its 8
  * bytes, lowest first. Barriers: ready, done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -42,12 +42,12 @@ int main(int argc, char **argv) {
     /* 2. Start the rendezvous. Device, protection domain, completion queue. Not every device has
      * atomics. With IBV_ATOMIC_HCA they are atomic only with respect to this device's own
      * operations; the CPU's accesses may come in between. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
     struct ibv_device_attr attr;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     check(ibv_query_device(ctx, &attr), "ibv_query_device");
     if (attr.atomic_cap == IBV_ATOMIC_NONE)
         stop(EXIT_NO_DEVICE, 0, "no atomic operations on %s: ATOMIC_NONE", port.device);
@@ -88,14 +88,14 @@ int main(int argc, char **argv) {
         .max_sge = 1,
         .rd_atomic = client ? 0 : 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. Atomics count as READs: the server answers one at a
      * time, the client has one outstanding (03_read explains the two numbers). */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_ATOMIC);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
 
     /* 7. The verbs. The client computes which value the server's word must have before and after
      * each operation. */
@@ -146,16 +146,16 @@ int main(int argc, char **argv) {
         }
         printf("%ju x %s: %ju -> %ju\n", steps[s].times, steps[s].name, before, value);
     }
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
 
     /* 8. Both sides hold the final value now: the server's word, the client's last result. */
-    const uint64_t found = *word;
+    const uint64_t last = *word;
     uint8_t bytes[8];
-    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(found >> (8 * i));
-    pass = expect(found == swapped, "the word is %ju, not %ju", found, swapped) && pass;
-    pass = guards_right("word", word, 8) && pass;
-    if (!client) printf("the word was %ju and is now %ju\n", opt.seed, found);
-    pass = rendezvous_verdict(&rv, pass);
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(last >> (8 * i));
+    pass = expect(last == swapped, "the word is %ju, not %ju", last, swapped) && pass;
+    pass = guards_ok("word", word, 8) && pass;
+    if (!client) printf("the word was %ju and is now %ju\n", opt.seed, last);
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

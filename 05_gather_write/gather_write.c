@@ -16,7 +16,7 @@
  *   RESULT sample=05_gather_write role=client status=PASS bytes=262144 digest=...
  *
  * Rendezvous: for the fields of work= see blocks.h. The server exposes memory for the longest
- * message. All iters messages are the same: the pattern (data.h) of seed. Barriers: "ready";
+ * message. All iters messages are the same: the pattern (pattern.h) of seed. Barriers: "ready";
  * before each message "prepared" (memory is filled or poisoned); after each message "moved",
  * after the last one "done" instead. With --bench: those of measure.h.
  */
@@ -123,9 +123,9 @@ static void post_message(struct side *s, const struct layout *l, enum method met
 /* Moves count messages with up to depth in flight. Each has its own staging buffer, which does
  * not change until the NIC is done with it. (See measure.h. Here all messages are the same and
  * go to the same remote address. Different messages would need different addresses.) */
-static void transfer(void *ctx, const struct layout *l, enum method method, unsigned count,
+static void transfer(void *arg, const struct layout *l, enum method method, unsigned count,
                      unsigned depth, double *latency) {
-    struct side *s = ctx;
+    struct side *s = arg;
     uint64_t last_of[MAX_DEPTH] = {0}; /* the last work request that uses a buffer */
     for (unsigned i = 0; i < count; i++) {
         const unsigned slot = i % depth;
@@ -149,12 +149,12 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
 
     /* 2. Start the rendezvous. Device, protection domain, completion queue. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
     struct ibv_device_attr device;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     check(ibv_query_device(ctx, &device), "ibv_query_device");
     print_layout(&opt, &work);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
@@ -173,11 +173,11 @@ int main(int argc, char **argv) {
     side.contig_mr = ibv_reg_mr(pd, memory->contig, memory->contig_size,
                                 client ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
-    const double registering = now() - start;
+    const double reg_seconds = now() - start;
 
     /* 4. The queue pair: as many SGEs in a work request as the device allows. A device cannot
      * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half. */
-    side.queue = client ? smaller(QUEUE_SIZE, (uint32_t)device.max_qp_wr) : 1;
+    side.queue = client ? min_u32(QUEUE_SIZE, (uint32_t)device.max_qp_wr) : 1;
     side.max_sge = client ? (uint32_t)device.max_sge : 1;
     struct ibv_qp_init_attr init;
     do {
@@ -192,10 +192,10 @@ int main(int argc, char **argv) {
         };
         errno = 0; /* a driver may return NULL and set nothing */
         side.qp = ibv_create_qp(pd, &init);
-    } while (!side.qp && ask_for_less(&side.max_sge, &side.queue));
+    } while (!side.qp && halve_caps(&side.max_sge, &side.queue));
     if (!side.qp) die(errno, "ibv_create_qp");
-    side.queue = smaller(side.queue, init.cap.max_send_wr);
-    side.max_sge = smaller(side.max_sge, init.cap.max_send_sge);
+    side.queue = min_u32(side.queue, init.cap.max_send_wr);
+    side.max_sge = min_u32(side.max_sge, init.cap.max_send_sge);
 
     /* 5. Exchange: the server's buffer and its rkey. */
     const struct endpoint mine = {
@@ -209,14 +209,14 @@ int main(int argc, char **argv) {
         .len = client ? 0 : memory->contig_size,
         .max_sge = side.max_sge,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(side.qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
     qp_to_rtr(side.qp, &port, &peer, 0);
     qp_to_rts(side.qp, mine.psn, 0,
               work.bench ? measuring_ack_timeout(&device, &opt) : ACK_TIMEOUT);
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
 
     /* 7. The verb, in post_message; 8. verify every byte and gap, on both sides. */
     side.remote_addr = peer.addr;
@@ -230,19 +230,19 @@ int main(int argc, char **argv) {
     bool pass = true;
     for (uint64_t i = 0; !work.bench && i < opt.iters; i++) {
         if (i > 0) {
-            rendezvous_sync(&rv, "moved");
-            pass = memory_right(memory, l) && pass;
+            rendezvous_sync(&tcp, "moved");
+            pass = memory_ok(memory, l) && pass;
         }
         memory_prepare(memory, l, method);
-        rendezvous_sync(&rv, "prepared");
+        rendezvous_sync(&tcp, "prepared");
         if (client) transfer(&side, l, method, 1, 1, NULL);
     }
     if (client && !work.bench)
         printf("moved %zu blocks by method %s: %ju work requests in all\n", l->block_num,
                work.method_name, side.posted);
-    const struct measured measured = {
-        .registering = registering,
-        .ctx = &side,
+    const struct benchmark benchmark = {
+        .reg_seconds = reg_seconds,
+        .arg = &side,
         .memory = memory,
         .port = &port,
         .mtu = peer.mtu,
@@ -250,13 +250,13 @@ int main(int argc, char **argv) {
         .packs = true,
         .transfer = client ? transfer : NULL,
     };
-    if (work.bench) pass = measure(&measured, &rv, &work);
-    rendezvous_sync(&rv, "done");
+    if (work.bench) pass = measure(&benchmark, &tcp, &work);
+    rendezvous_sync(&tcp, "done");
 
     /* The peer has said that it writes no more: verify the memory, and compute its digest. */
     const uint64_t digest = memory_digest(memory, l);
-    pass = memory_right(memory, l) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = memory_ok(memory, l) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(side.qp), "ibv_destroy_qp");

@@ -17,15 +17,16 @@
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  *
  * Rendezvous: for the fields of work= see blocks.h. No side exposes memory. All iters messages are
- * the same: the pattern (data.h) of seed, in SENDs in block order. sgl: max_sge blocks in each SEND
- * (the smaller max_sge of both sides). each: one block. copy: one SEND. auto: sgl if a block has at
- * least path-MTU bytes, else copy. An acknowledgement is a SEND of no bytes; its immediate data
- * (network byte order) is the number of receives that the server has used since the start, modulo
- * 2^32. The server sends one when a message is in its blocks, and before that 64 to 256 receives
- * after the last one. The client has 16 receives for them, and at most 1024 SENDs unacknowledged.
- * Barriers: "ready"; before each message "prepared" (memory is filled or poisoned; the first 1024
- * receives are posted, later ones before the acknowledgement that lets the client use them); after
- * each message "moved", after the last one "done" instead. With --bench: those of measure.h.
+ * the same: the pattern (pattern.h) of seed, in SENDs in block order. sgl: max_sge blocks in each
+ * SEND (the smaller max_sge of both sides). each: one block. copy: one SEND. auto: sgl if a block
+ * has at least path-MTU bytes, else copy. An acknowledgement is a SEND of no bytes; its immediate
+ * data (network byte order) is the number of receives that the server has used since the start,
+ * modulo 2^32. The server sends one when a message is in its blocks, and before that 64 to 256
+ * receives after the last one. The client has 16 receives for them, and at most 1024 SENDs
+ * unacknowledged. Barriers: "ready"; before each message "prepared" (memory is filled or poisoned;
+ * the first 1024 receives are posted, later ones before the acknowledgement that lets the client
+ * use them); after each message "moved", after the last one "done" instead. With --bench: those of
+ * measure.h.
  */
 #include "blocks.h"
 #include "device.h"
@@ -38,9 +39,9 @@
 #include <poll.h>
 
 enum {
-    QUEUE_SIZE = 1024,     /* work requests in the send queue, and in the receive queue, at most */
-    PART = QUEUE_SIZE / 4, /* work requests in one post, at most */
-    ACKS = 16              /* receives for acknowledgements */
+    QUEUE_SIZE = 1024,      /* work requests in the send queue, and in the receive queue, at most */
+    BATCH = QUEUE_SIZE / 4, /* work requests in one post, at most */
+    ACK_RECEIVES = 16       /* receives for acknowledgements */
 };
 
 /* One side of the transfer: what the functions below and the measurements share. */
@@ -49,7 +50,7 @@ struct side {
     struct ibv_mr *blocks_mr, *contig_mr;
     struct memory memory;    /* contig: staging buffers, one message each */
     uint32_t queue;          /* work requests in a queue: QUEUE_SIZE, or what the device can hold */
-    uint32_t part;           /* work requests in one post: a quarter of that */
+    uint32_t batch;          /* work requests in one post: a quarter of that */
     uint32_t max_sge;        /* SGEs in a work request, of the side that takes fewer */
     uint64_t posted, done;   /* work requests in the send queue, since the start */
     uint64_t acked;          /* client: receives that the server says it has used */
@@ -62,47 +63,47 @@ struct side {
 
 /* Where a message is: in the blocks, or in a staging buffer, which counts as one block. A work
  * request has up to per_wr SGEs, the same on both sides: a SEND exactly fills its receive. */
-struct pieces {
+struct wr_list {
     struct layout layout;
     const char *base;
     uint32_t lkey, per_wr;
-    uint32_t wrs; /* work requests in all */
+    uint32_t count; /* work requests in all */
 };
 
-static struct pieces pieces_of(const struct side *s, const struct layout *l, enum method method,
-                               unsigned slot) {
+static struct wr_list wr_list_of(const struct side *s, const struct layout *l, enum method method,
+                                 unsigned slot) {
     const bool blocks = method == METHOD_SGL || method == METHOD_EACH;
     const struct layout whole = {.block_size = l->bytes, .block_num = 1};
-    struct pieces p = {.layout = blocks ? *l : whole,
-                       .base = blocks ? s->memory.blocks : s->memory.contig + slot * l->bytes,
-                       .lkey = blocks ? s->blocks_mr->lkey : s->contig_mr->lkey,
-                       .per_wr = method == METHOD_SGL ? s->max_sge : 1};
-    p.wrs = (uint32_t)((p.layout.block_num + p.per_wr - 1) / p.per_wr);
-    return p;
+    struct wr_list list = {.layout = blocks ? *l : whole,
+                           .base = blocks ? s->memory.blocks : s->memory.contig + slot * l->bytes,
+                           .lkey = blocks ? s->blocks_mr->lkey : s->contig_mr->lkey,
+                           .per_wr = method == METHOD_SGL ? s->max_sge : 1};
+    list.count = (uint32_t)((list.layout.block_num + list.per_wr - 1) / list.per_wr);
+    return list;
 }
 
 /* The list of work request number wr: an SGE for each of its blocks. Returns how many. */
-static int build_list(const struct pieces *p, uint32_t wr, struct ibv_sge *sge) {
-    const size_t first = (size_t)wr * p->per_wr;
+static int build_list(const struct wr_list *list, uint32_t wr, struct ibv_sge *sge) {
+    const size_t first = (size_t)wr * list->per_wr;
     uint32_t n = 0;
-    for (; n < p->per_wr && first + n < p->layout.block_num; n++) {
-        const char *block = p->base + (first + n) * p->layout.stride;
-        sge[n] = (struct ibv_sge){(uintptr_t)block, (uint32_t)p->layout.block_size, p->lkey};
+    for (; n < list->per_wr && first + n < list->layout.block_num; n++) {
+        const char *block = list->base + (first + n) * list->layout.stride;
+        sge[n] = (struct ibv_sge){(uintptr_t)block, (uint32_t)list->layout.block_size, list->lkey};
     }
     return (int)n;
 }
 
 /* Posts SENDs first to first + n - 1 of a message as one chain. Only the last one is signalled. Its
  * wr_id is the number of work requests that are done when it completes. */
-static void post_sends(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
-    struct ibv_send_wr wr[PART];
+static void post_sends(struct side *s, const struct wr_list *list, uint32_t first, uint32_t n) {
+    struct ibv_send_wr wr[BATCH];
     struct ibv_send_wr *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_send_wr){
             .wr_id = s->posted + n,
             .sg_list = sge,
-            .num_sge = build_list(p, first + i, sge),
+            .num_sge = build_list(list, first + i, sge),
             .opcode = IBV_WR_SEND,
             .send_flags = i + 1 == n ? IBV_SEND_SIGNALED : 0,
             .next = i + 1 == n ? NULL : &wr[i + 1],
@@ -113,15 +114,15 @@ static void post_sends(struct side *s, const struct pieces *p, uint32_t first, u
 }
 
 /* Posts receives first to first + n - 1 of a message as one chain. Each has its own completion. */
-static void post_receives(struct side *s, const struct pieces *p, uint32_t first, uint32_t n) {
-    struct ibv_recv_wr wr[PART];
+static void post_receives(struct side *s, const struct wr_list *list, uint32_t first, uint32_t n) {
+    struct ibv_recv_wr wr[BATCH];
     struct ibv_recv_wr *bad_wr;
     for (uint32_t i = 0; i < n; i++) {
         struct ibv_sge *sge = s->sge + i * s->max_sge;
         wr[i] = (struct ibv_recv_wr){
             .wr_id = s->expected + i,
             .sg_list = sge,
-            .num_sge = build_list(p, first + i, sge),
+            .num_sge = build_list(list, first + i, sge),
             .next = i + 1 == n ? NULL : &wr[i + 1],
         };
     }
@@ -189,23 +190,23 @@ static void wait_until_acked(struct side *s, uint64_t count) {
 
 /* Client: sends count messages, with at most depth of them unacknowledged. It posts no SEND before
  * the server has posted the receive for it. */
-static void send_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
+static void send_messages(void *arg, const struct layout *l, enum method method, unsigned count,
                           unsigned depth, double *latency) {
-    struct side *s = ctx;
+    struct side *s = arg;
     uint64_t last_of[MAX_DEPTH] = {0}; /* the last work request that uses a buffer */
     for (unsigned i = 0; i < count; i++) {
-        const struct pieces p = pieces_of(s, l, method, i % depth);
+        const struct wr_list list = wr_list_of(s, l, method, i % depth);
         wait_until_acked(s, last_of[i % depth]);
         const double start = now();
         if (method == METHOD_COPY)
             layout_pack(l, s->memory.blocks, s->memory.contig + (i % depth) * l->bytes);
-        for (uint32_t first = 0; first < p.wrs; first += s->part) {
-            const uint32_t n = smaller(p.wrs - first, s->part);
+        for (uint32_t first = 0; first < list.count; first += s->batch) {
+            const uint32_t n = min_u32(list.count - first, s->batch);
             if (s->posted + n > s->acked + QUEUE_SIZE)
                 wait_until_acked(s, s->posted + n - QUEUE_SIZE);
             if (s->posted + n > s->done + s->queue) /* only where a queue is shorter */
                 wait_until_done(s, s->posted + n - s->queue);
-            post_sends(s, &p, first, n);
+            post_sends(s, &list, first, n);
         }
         last_of[i % depth] = s->posted;
         if (latency) {
@@ -217,28 +218,28 @@ static void send_messages(void *ctx, const struct layout *l, enum method method,
 }
 
 /* Server: posts receives for the messages before number "limit", as many as the queue holds, in
- * parts. It continues where it stopped: at receive next_wr of message next_message. */
+ * batches. It continues where it stopped: at receive next_wr of message next_message. */
 static void post_ahead(struct side *s, const struct layout *l, enum method method, unsigned limit,
                        unsigned depth) {
     while (s->next_message < limit && s->expected < s->used + s->queue) {
-        const struct pieces p = pieces_of(s, l, method, s->next_message % depth);
+        const struct wr_list list = wr_list_of(s, l, method, s->next_message % depth);
         const uint32_t room = (uint32_t)(s->used + s->queue - s->expected);
-        const uint32_t n = smaller(p.wrs - s->next_wr, smaller(s->part, room));
-        post_receives(s, &p, s->next_wr, n);
+        const uint32_t n = min_u32(list.count - s->next_wr, min_u32(s->batch, room));
+        post_receives(s, &list, s->next_wr, n);
         s->next_wr += n;
-        if (s->next_wr < p.wrs) continue;
+        if (s->next_wr < list.count) continue;
         s->next_message++;
         s->next_wr = 0;
     }
 }
 
 /* Server: posts the receives that the client needs before it may send. */
-static void expect_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
-                            unsigned depth) {
-    struct side *s = ctx;
+static void prepost_messages(void *arg, const struct layout *l, enum method method, unsigned count,
+                             unsigned depth) {
+    struct side *s = arg;
     s->next_message = 0;
     s->next_wr = 0;
-    post_ahead(s, l, method, smaller(count, depth), depth);
+    post_ahead(s, l, method, min_u32(count, depth), depth);
 }
 
 /* Server: tells the client how many receives have been used. */
@@ -257,15 +258,16 @@ static void send_ack(struct side *s) {
 
 /* Server: receives count messages into its blocks. It acknowledges after depth / 2 messages, so
  * that the client never waits for long, and after the last one. */
-static void receive_messages(void *ctx, const struct layout *l, enum method method, unsigned count,
+static void receive_messages(void *arg, const struct layout *l, enum method method, unsigned count,
                              unsigned depth, double *latency) {
-    struct side *s = ctx;
+    struct side *s = arg;
     struct ibv_wc wc;
     (void)latency; /* the client's to measure */
-    const uint32_t per_message = pieces_of(s, l, method, 0).wrs;
-    /* So that never more than ACKS acknowledgements are on their way. */
-    const uint32_t ack_after = s->part > QUEUE_SIZE / ACKS ? s->part : QUEUE_SIZE / ACKS;
-    uint64_t told = s->used; /* as the last acknowledgement said it */
+    const uint32_t per_message = wr_list_of(s, l, method, 0).count;
+    /* So that never more than ACK_RECEIVES acknowledgements are on their way. */
+    const uint32_t ack_after =
+        s->batch > QUEUE_SIZE / ACK_RECEIVES ? s->batch : QUEUE_SIZE / ACK_RECEIVES;
+    uint64_t last_ack = s->used; /* as the last acknowledgement said it */
     uint64_t bytes = 0;
     uint32_t received = 0; /* of this message's receives */
     unsigned i = 0;        /* this message */
@@ -285,11 +287,11 @@ static void receive_messages(void *ctx, const struct layout *l, enum method meth
                 die(0, "the peer sent %ju bytes in %u messages of %zu", bytes, i, l->bytes);
         }
         const bool due = ended && (i == count || i % ((depth + 1) / 2) == 0);
-        if (!due && (s->used - told) % s->part != 0) continue;
-        post_ahead(s, l, method, smaller(count, i + depth), depth);
-        if (!due && s->used - told < ack_after) continue;
+        if (!due && (s->used - last_ack) % s->batch != 0) continue;
+        post_ahead(s, l, method, min_u32(count, i + depth), depth);
+        if (!due && s->used - last_ack < ack_after) continue;
         send_ack(s);
-        told = s->used;
+        last_ack = s->used;
     }
 }
 
@@ -301,12 +303,12 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
 
     /* 2. Start the rendezvous. Device, PD, completion channel, a completion queue per direction. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
     struct ibv_device_attr device;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     check(ibv_query_device(ctx, &device), "ibv_query_device");
     print_layout(&opt, &work);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
@@ -314,8 +316,8 @@ int main(int argc, char **argv) {
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
     if (!channel) die(errno, "ibv_create_comp_channel");
-    const uint32_t holds = smaller((uint32_t)device.max_qp_wr, (uint32_t)device.max_cqe);
-    const uint32_t queue = smaller(QUEUE_SIZE, holds);
+    const uint32_t most = min_u32((uint32_t)device.max_qp_wr, (uint32_t)device.max_cqe);
+    const uint32_t queue = min_u32(QUEUE_SIZE, most);
     struct ibv_cq *send_cq = ibv_create_cq(ctx, (int)queue, NULL, channel, 0);
     if (!send_cq) die(errno, "ibv_create_cq");
     struct ibv_cq *recv_cq = ibv_create_cq(ctx, (int)queue, NULL, channel, 0);
@@ -330,7 +332,7 @@ int main(int argc, char **argv) {
     if (!side.blocks_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->span);
     side.contig_mr = ibv_reg_mr(pd, memory->contig, memory->contig_size, access);
     if (!side.contig_mr) die(errno, "ibv_reg_mr of %zu bytes", memory->contig_size);
-    const double registering = now() - start;
+    const double reg_seconds = now() - start;
 
     /* 4. The queue pair: as many SGEs in a work request as the device allows. A device cannot
      * always reach its maximum (ibv_query_device(3), NOTES). If it fails, ask for half; the queues
@@ -346,15 +348,15 @@ int main(int argc, char **argv) {
             .recv_cq = recv_cq,
             .cap = {.max_send_wr = side.queue,
                     .max_send_sge = client ? side.max_sge : 1,
-                    .max_recv_wr = client ? ACKS : side.queue,
+                    .max_recv_wr = client ? ACK_RECEIVES : side.queue,
                     .max_recv_sge = client ? 1 : side.max_sge},
         };
         errno = 0; /* a driver may return NULL and set nothing */
         side.qp = ibv_create_qp(pd, &init);
-    } while (!side.qp && ask_for_less(&side.max_sge, &side.queue));
+    } while (!side.qp && halve_caps(&side.max_sge, &side.queue));
     if (!side.qp) die(errno, "ibv_create_qp");
-    side.part = side.queue > 4 ? side.queue / 4 : 1;
-    side.max_sge = smaller(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
+    side.batch = side.queue > 4 ? side.queue / 4 : 1;
+    side.max_sge = min_u32(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
 
     /* 5. Exchange: no memory address, but how many SGEs a work request can have here. */
     const struct endpoint mine = {
@@ -365,19 +367,19 @@ int main(int argc, char **argv) {
         .mtu = port.mtu,
         .max_sge = side.max_sge,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. Then the receives for acknowledgements are posted. */
     qp_to_init(side.qp, &port, 0);
     qp_to_rtr(side.qp, &port, &peer, 0);
     qp_to_rts(side.qp, mine.psn, 0,
               work.bench ? measuring_ack_timeout(&device, &opt) : ACK_TIMEOUT);
-    side.max_sge = smaller(side.max_sge, peer.max_sge);
+    side.max_sge = min_u32(side.max_sge, peer.max_sge);
     side.timeout = opt.timeout;
-    side.sge = calloc((size_t)PART * side.max_sge, sizeof(struct ibv_sge));
+    side.sge = calloc((size_t)BATCH * side.max_sge, sizeof(struct ibv_sge));
     if (!side.sge) die(errno, "calloc");
-    for (int i = 0; client && i < ACKS; i++) post_ack_receive(&side);
-    rendezvous_sync(&rv, "ready");
+    for (int i = 0; client && i < ACK_RECEIVES; i++) post_ack_receive(&side);
+    rendezvous_sync(&tcp, "ready");
 
     /* 7. The verbs, in post_sends and post_receives; 8. verify every byte and gap. */
     const struct layout *l = &work.plan.point[work.plan.count - 1];
@@ -387,37 +389,37 @@ int main(int argc, char **argv) {
     bool pass = true;
     for (uint64_t i = 0; !work.bench && i < opt.iters; i++) {
         if (i > 0) {
-            rendezvous_sync(&rv, "moved");
-            pass = memory_right(memory, l) && pass;
+            rendezvous_sync(&tcp, "moved");
+            pass = memory_ok(memory, l) && pass;
         }
         memory_prepare(memory, l, method);
-        if (!client) expect_messages(&side, l, method, 1, 1);
-        rendezvous_sync(&rv, "prepared");
+        if (!client) prepost_messages(&side, l, method, 1, 1);
+        rendezvous_sync(&tcp, "prepared");
         (*transfer)(&side, l, method, 1, 1, NULL);
     }
     if (client && !work.bench)
         printf("moved %zu blocks by method %s: %ju work requests in all\n", l->block_num,
                work.method_name, side.posted);
-    const struct measured measured = {
-        .registering = registering,
-        .ctx = &side,
+    const struct benchmark benchmark = {
+        .reg_seconds = reg_seconds,
+        .arg = &side,
         .memory = memory,
         .port = &port,
         .mtu = peer.mtu,
         .max_sge = side.max_sge,
         .packs = true,
         .unpacks = true,
-        .expect = client ? NULL : expect_messages,
+        .prepost = client ? NULL : prepost_messages,
         .transfer = transfer,
     };
-    if (work.bench) pass = measure(&measured, &rv, &work);
+    if (work.bench) pass = measure(&benchmark, &tcp, &work);
     wait_until_done(&side, side.posted); /* the server's last acknowledgements */
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
 
     /* All receives are used: verify the memory, and compute the digest of the message. */
     const uint64_t digest = memory_digest(memory, l);
-    pass = memory_right(memory, l) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = memory_ok(memory, l) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(side.qp), "ibv_destroy_qp");

@@ -13,13 +13,14 @@
  *   RESULT sample=08_write_imm role=server status=PASS bytes=32768 digest=...
  *
  * Rendezvous: work= ends with transport (rc or uc). There are iters bursts of 4 messages. Message
- * i, from 0, is the pattern (data.h) of seed + i, size bytes. Its place in the server's memory is
- * number i modulo 4; its immediate data is i in network byte order. The digest covers the messages
- * that arrived, in order. Barriers: ready before each burst (memory and receives are prepared); on
- * UC, sent; arrived=N (bit k of N: the burst's message k arrived; from the client: was sent); done.
+ * i, from 0, is the pattern (pattern.h) of seed + i, size bytes. Its place in the server's memory
+ * is number i modulo 4; its immediate data is i in network byte order. The digest covers the
+ * messages that arrived, in order. Barriers: ready before each burst (memory and receives are
+ * prepared); on UC, sent; arrived=N (bit k of N: the burst's message k arrived; from the client:
+ * was sent); done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -31,7 +32,7 @@
 enum {
     BURST = 4,
     ALL = (1 << BURST) - 1,
-    LATE = 100 /* ms, on UC: so long the server waits for messages that are still on their way */
+    LATE_MS = 100 /* on UC: so long the server waits for messages that are still on their way */
 };
 
 /* One side of the transfer: what the functions below share. */
@@ -146,7 +147,7 @@ static bool too_late(struct side *s, uint64_t first, const struct ibv_wc *wc) {
     return true;
 }
 
-static void die_of_number(const struct ibv_wc *wc) {
+static void die_of_immediate(const struct ibv_wc *wc) {
     die(0, "an immediate that nobody sent: %u, %u bytes", ntohl(wc->imm_data), wc->byte_len);
 }
 
@@ -155,7 +156,7 @@ static void die_of_number(const struct ibv_wc *wc) {
 static void prepare_burst(struct side *s, uint64_t first) {
     struct ibv_wc wc;
     while (s->uc && next_message(s, first, &wc))
-        if (!too_late(s, first, &wc)) die_of_number(&wc);
+        if (!too_late(s, first, &wc)) die_of_immediate(&wc);
     for (uint64_t i = first; i < first + BURST; i++) poison_fill(slot(s, i), s->size, s->seed + i);
     post_receives(s);
 }
@@ -173,8 +174,9 @@ static uint64_t receive_burst(struct side *s, uint64_t first) {
             overwritten |= bit;
             continue;
         }
-        if (number < first || number >= first + BURST || wc.byte_len != s->size) die_of_number(&wc);
-        if (!s->uc && came + 1 != bit) die_of_number(&wc); /* RC keeps the order */
+        if (number < first || number >= first + BURST || wc.byte_len != s->size)
+            die_of_immediate(&wc);
+        if (!s->uc && came + 1 != bit) die_of_immediate(&wc); /* RC keeps the order */
         came |= bit;
         overwritten &= ~bit;
     }
@@ -192,9 +194,9 @@ static bool verify_burst(struct side *s, uint64_t first, uint64_t came, bool cli
         char *message = slot(s, i);
         const bool here = came >> i % BURST & 1;
         size_t n = s->size;
-        if (!here && !client) n = pattern_check(message, s->size, s->seed + i);
+        if (!here && !client) n = pattern_mismatch(message, s->size, s->seed + i);
         for (; n < s->size; n++) message[n] = (char)~message[n];
-        pass = pattern_right("message", message, s->size, s->seed + i) && pass;
+        pass = pattern_ok("message", message, s->size, s->seed + i) && pass;
         if (here) {
             s->arrived++;
             *digest = fnv1a(*digest, message, s->size);
@@ -208,37 +210,37 @@ static bool verify_burst(struct side *s, uint64_t first, uint64_t came, bool cli
 
 /* On UC, the last message may be lost: nothing wakes the server. TCP says that all have been sent;
  * some may still come. */
-static void wait_for_the_last(const struct side *s, struct rendezvous *rv) {
+static void wait_for_late_ones(const struct side *s, struct rendezvous *tcp) {
     if (!s->uc) return;
-    rendezvous_sync(rv, "sent");
-    poll(NULL, 0, LATE);
+    rendezvous_sync(tcp, "sent");
+    poll(NULL, 0, LATE_MS);
 }
 
 /* One burst of the client. Returns whether its memory is as it was. */
-static bool client_burst(struct side *s, struct rendezvous *rv, uint64_t first, uint64_t *digest) {
+static bool client_burst(struct side *s, struct rendezvous *tcp, uint64_t first, uint64_t *digest) {
     uint64_t came;
     for (uint64_t i = first; i < first + BURST; i++) pattern_fill(slot(s, i), s->size, s->seed + i);
-    rendezvous_sync(rv, "ready");
+    rendezvous_sync(tcp, "ready");
     send_burst(s, first);
-    wait_for_the_last(s, rv);
-    rendezvous_sync(rv, "arrived=15"); /* the client has sent ALL; the server says what came */
-    if (!parse_number(strchr(rv->line, '=') + 1, 0, ALL, &came))
-        die(0, "the peer sent '%s'", rv->line);
+    wait_for_late_ones(s, tcp);
+    rendezvous_sync(tcp, "arrived=15"); /* the client has sent ALL; the server says what came */
+    if (!parse_number(strchr(tcp->line, '=') + 1, 0, ALL, &came))
+        die(0, "the peer sent '%s'", tcp->line);
     return verify_burst(s, first, came, true, digest);
 }
 
 /* One burst of the server. Returns whether all that came is right. It verifies before it says what
  * came. (On UC, a message of an earlier burst that comes just during this is taken for a wrong one:
  * who uses memory again without acknowledgements can't rule that out.) */
-static bool server_burst(struct side *s, struct rendezvous *rv, uint64_t first, uint64_t *digest) {
+static bool server_burst(struct side *s, struct rendezvous *tcp, uint64_t first, uint64_t *digest) {
     char step[32];
     prepare_burst(s, first);
-    rendezvous_sync(rv, "ready");
-    wait_for_the_last(s, rv);
+    rendezvous_sync(tcp, "ready");
+    wait_for_late_ones(s, tcp);
     const uint64_t came = receive_burst(s, first);
     const bool pass = verify_burst(s, first, came, false, digest);
     snprintf(step, sizeof(step), "arrived=%ju", came);
-    rendezvous_sync(rv, step);
+    rendezvous_sync(tcp, step);
     return pass;
 }
 
@@ -264,11 +266,11 @@ int main(int argc, char **argv) {
 
     /* 2. Start the rendezvous. Device, protection domain. The completion channel is a file
      * descriptor that becomes readable when the completion queue has an event. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -315,7 +317,7 @@ int main(int argc, char **argv) {
         .len = client ? 0 : room,
         .max_sge = 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
     side.remote_addr = peer.addr;
     side.rkey = peer.rkey;
 
@@ -329,18 +331,18 @@ int main(int argc, char **argv) {
     bool pass = true;
     for (uint64_t first = 0; first < opt.iters * BURST; first += BURST) {
         if (client)
-            pass = client_burst(&side, &rv, first, &digest) && pass;
+            pass = client_burst(&side, &tcp, first, &digest) && pass;
         else
-            pass = server_burst(&side, &rv, first, &digest) && pass;
+            pass = server_burst(&side, &tcp, first, &digest) && pass;
     }
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
     if (!client) printf("woken %ju times\n", side.wakes);
     printf("%ju messages sent, %ju arrived, %ju missed\n", side.arrived + side.missed, side.arrived,
            side.missed);
     pass = expect(side.missed == 0 || (uc && side.arrived), "messages are missing") && pass;
     pass = expect(side.wakes <= opt.iters, "woken by a message that is not solicited") && pass;
-    pass = guards_right("memory", side.buf, room) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = guards_ok("memory", side.buf, room) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

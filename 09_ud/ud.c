@@ -13,12 +13,12 @@
  *   RESULT sample=09_ud role=client status=PASS bytes=2560 digest=...
  *
  * Rendezvous: work= has one more field, clients: for how many the server waits (1 to 16). Message
- * i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size bytes, with the immediate i.
+ * i, from 0 to iters - 1, is the pattern (pattern.h) of seed + i, size bytes, with the immediate i.
  * The digest covers each message once, in order; the server's is the XOR of its clients'. No side
  * exposes memory. Barriers: ready (receives are posted, all clients have come), done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -34,8 +34,8 @@ enum { QKEY = 12345 };  /* any number below 0x80000000 (those above are privileg
 
 /* The other side: a client of the server, or the client's server. */
 struct peer {
-    struct rendezvous rv;
-    struct endpoint at;
+    struct rendezvous tcp;
+    struct endpoint remote;
     struct ibv_ah *ah;
     bool looked_up;                           /* ah: once */
     uint64_t size, iters, seed, digest, next; /* next: the message that has not yet come */
@@ -52,9 +52,9 @@ struct side {
     struct port port;
     struct peer peers[MAX_CLIENTS];
     size_t count;
-    uint64_t sent, going, came, again,
-        strange;  /* datagrams; going: SENDs that have not completed */
-    double heard; /* when the last one came */
+    uint64_t sent, came, again, strange; /* datagrams */
+    uint64_t in_flight;                  /* SENDs that have not completed */
+    double last_heard;                   /* when the last one came */
 };
 
 static void format_work(const struct options *opt, char *out, size_t room) {
@@ -87,7 +87,7 @@ static void post_receive(const struct side *s, uint64_t number) {
 
 /* 6. RESET -> INIT -> RTR -> RTS. No peer here: each SEND says to whom it goes, by an address
  * handle (AH), a QPN and a Q_Key. A NIC drops a datagram with another Q_Key than its QP's. */
-static void connect_to_nobody(const struct side *s, uint32_t psn) {
+static void ud_to_rts(const struct side *s, uint32_t psn) {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
         .pkey_index = (uint16_t)s->opt->pkey_idx,
@@ -105,7 +105,7 @@ static void connect_to_nobody(const struct side *s, uint32_t psn) {
 
 /* An address handle for a peer, from its line on TCP. Returns NULL if there is no way to it. */
 static struct ibv_ah *create_ah(const struct side *s, const struct endpoint *to) {
-    struct ibv_ah_attr way = {
+    struct ibv_ah_attr attr = {
         .port_num = s->port.num,
         .dlid = (uint16_t)to->lid,
         .sl = (uint8_t)s->opt->sl,
@@ -115,7 +115,7 @@ static struct ibv_ah *create_ah(const struct side *s, const struct endpoint *to)
         .grh.hop_limit = 64,
         .grh.traffic_class = (uint8_t)s->opt->traffic_class,
     };
-    return ibv_create_ah(s->pd, &way);
+    return ibv_create_ah(s->pd, &attr);
 }
 
 /* 7. SENDs the payload of a slot, which is message number, to p. The completion means that it has
@@ -134,12 +134,12 @@ static void send_datagram(struct side *s, const struct peer *p, uint64_t slot, u
         .opcode = IBV_WR_SEND_WITH_IMM,
         .send_flags = IBV_SEND_SIGNALED,
         .imm_data = htonl((uint32_t)number),
-        .wr.ud = {.ah = p->ah, .remote_qpn = p->at.qpn, .remote_qkey = QKEY},
+        .wr.ud = {.ah = p->ah, .remote_qpn = p->remote.qpn, .remote_qkey = QKEY},
     };
     struct ibv_send_wr *bad_wr;
     check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of the datagram");
     s->sent++;
-    s->going++;
+    s->in_flight++;
 }
 
 /* Is this datagram from p? QPNs of two hosts can be the same, so the address counts, too. The NIC
@@ -148,11 +148,11 @@ static void send_datagram(struct side *s, const struct peer *p, uint64_t slot, u
 static bool is_from(const struct peer *p, const struct ibv_wc *wc, const char *slot) {
     static const uint8_t ipv4_mapped[12] = {[10] = 0xff, [11] = 0xff};
     const struct ibv_grh *grh = (const void *)slot;
-    if (p->at.qpn != wc->src_qp) return false;
-    if (!(wc->wc_flags & IBV_WC_GRH)) return p->at.lid == wc->slid;
-    if (memcmp(p->at.gid.raw, ipv4_mapped, 12) != 0)
-        return memcmp(p->at.gid.raw, grh->sgid.raw, 16) == 0;
-    return memcmp(p->at.gid.raw + 12, slot + 32, 4) == 0;
+    if (p->remote.qpn != wc->src_qp) return false;
+    if (!(wc->wc_flags & IBV_WC_GRH)) return p->remote.lid == wc->slid;
+    if (memcmp(p->remote.gid.raw, ipv4_mapped, 12) != 0)
+        return memcmp(p->remote.gid.raw, grh->sgid.raw, 16) == 0;
+    return memcmp(p->remote.gid.raw + 12, slot + 32, 4) == 0;
 }
 
 /* The peer that a datagram came from; NULL for a stranger, or if there is no way back. The way back
@@ -160,15 +160,15 @@ static bool is_from(const struct peer *p, const struct ibv_wc *wc, const char *s
  * is done once for each peer, and not for each datagram. */
 static struct peer *sender_of(struct side *s, struct ibv_wc *wc) {
     char *slot = slot_of(s, wc->wr_id);
-    struct ibv_ah_attr back = {0};
+    struct ibv_ah_attr attr = {0};
     struct peer *p = s->peers;
     while (p < s->peers + s->count && !is_from(p, wc, slot)) p++;
     if (p == s->peers + s->count) return NULL;
     if (p->ah) return p;
     if (p->looked_up) return NULL; /* in vain */
     p->looked_up = true;
-    if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &back)) return NULL;
-    p->ah = ibv_create_ah(s->pd, &back);
+    if (ibv_init_ah_from_wc(s->ctx, s->port.num, wc, (struct ibv_grh *)slot, &attr)) return NULL;
+    p->ah = ibv_create_ah(s->pd, &attr);
     return p->ah ? p : NULL;
 }
 
@@ -182,10 +182,10 @@ static struct peer *take_datagram(struct side *s, struct ibv_wc *wc, bool *pass)
         s->strange++;
         return NULL;
     }
-    s->heard = now();
+    s->last_heard = now();
     s->came++;
     const bool whole = expect(wc->byte_len == GRH + p->size, "%u bytes came", wc->byte_len);
-    *pass = whole && pattern_right("datagram", payload, p->size, p->seed + number) && *pass;
+    *pass = whole && pattern_ok("datagram", payload, p->size, p->seed + number) && *pass;
     if (number < p->next) {
         s->again++;
     } else {
@@ -200,12 +200,12 @@ static bool poll_completion(struct side *s, struct ibv_wc *wc) {
     const int n = ibv_poll_cq(s->cq, 1, wc);
     if (n < 0) die(0, "ibv_poll_cq");
     if (n > 0 && wc->status != IBV_WC_SUCCESS) die_wc(wc, "a datagram");
-    if (n > 0 && wc->opcode == IBV_WC_SEND) s->going--;
+    if (n > 0 && wc->opcode == IBV_WC_SEND) s->in_flight--;
     return n > 0;
 }
 
 static void check_patience(const struct side *s) {
-    if (now() - s->heard > (double)s->opt->timeout)
+    if (now() - s->last_heard > (double)s->opt->timeout)
         die(0, "no completion of a datagram in %ju s", s->opt->timeout);
 }
 
@@ -224,7 +224,7 @@ static bool run_client(struct side *s) {
             if (server->next > before) /* the next one at once; after the last one, wait */
                 send_at = server->next < server->iters ? 0 : now() + SEND_AGAIN;
             post_receive(s, wc.wr_id);
-        } else if (s->going == 0 && server->next < server->iters && now() > send_at) {
+        } else if (s->in_flight == 0 && server->next < server->iters && now() > send_at) {
             pattern_fill(slot_of(s, RECEIVES) + GRH, server->size, server->seed + server->next);
             send_datagram(s, server, RECEIVES, server->next);
             send_at = now() + SEND_AGAIN;
@@ -233,17 +233,17 @@ static bool run_client(struct side *s) {
             check_patience(s);
         }
     }
-    rendezvous_sync(&server->rv, "done");
+    rendezvous_sync(&server->tcp, "done");
     return pass;
 }
 
 /* The server SENDs each datagram back to its sender, from the slot in which it is, until all
  * clients have said done. */
 static bool run_server(struct side *s) {
-    struct peer *open = s->peers; /* the first one who has not said done */
+    struct peer *unfinished = s->peers; /* the first one who has not said done */
     struct ibv_wc wc;
     bool pass = true;
-    while (open < s->peers + s->count) {
+    while (unfinished < s->peers + s->count) {
         if (poll_completion(s, &wc)) {
             struct peer *p = wc.opcode == IBV_WC_RECV ? take_datagram(s, &wc, &pass) : NULL;
             if (p)
@@ -251,10 +251,10 @@ static bool run_server(struct side *s) {
             else
                 post_receive(s, wc.wr_id);
         } else {
-            struct pollfd tcp = {.fd = open->rv.fd, .events = POLLIN};
-            if (poll(&tcp, 1, 1) > 0) { /* or sleep 1 ms */
-                rendezvous_sync(&open->rv, "done");
-                open++;
+            struct pollfd line = {.fd = unfinished->tcp.fd, .events = POLLIN};
+            if (poll(&line, 1, 1) > 0) { /* or sleep 1 ms */
+                rendezvous_sync(&unfinished->tcp, "done");
+                unfinished++;
             }
             check_patience(s);
         }
@@ -282,12 +282,12 @@ static const char *wrong_with(const struct side *s, const struct endpoint *clien
 /* Exchanges the addresses with p. Returns false if p is a client that is refused, or has gone. */
 static bool exchange(const struct side *s, struct peer *p, const struct endpoint *mine) {
     const struct options *opt = s->opt;
-    const char *wrong = opt->host ? NULL : wrong_with(s, &p->at);
+    const char *wrong = opt->host ? NULL : wrong_with(s, &p->remote);
     if (wrong) {
-        rendezvous_refuse(&p->rv, wrong);
+        rendezvous_refuse(&p->tcp, wrong);
         return false;
     }
-    if (!rendezvous_swap(&p->rv, mine, &p->at)) return false;
+    if (!rendezvous_swap(&p->tcp, mine, &p->remote)) return false;
     p->size = opt->size;
     p->iters = opt->iters;
     p->seed = opt->seed;
@@ -305,7 +305,7 @@ static void meet(struct side *s, const struct endpoint *mine) {
         if (opt->host) return;
         if (s->count == 0) *wanted = 0; /* the next one is the first */
         if (s->count > 0 && s->count == *wanted) break;
-        rendezvous_open(&s->peers[s->count].rv, opt, &s->peers[s->count].at);
+        rendezvous_open(&s->peers[s->count].tcp, opt, &s->peers[s->count].remote);
     }
     close(opt->listener);
 }
@@ -330,8 +330,8 @@ int main(int argc, char **argv) {
 
     /* 2. Start the rendezvous. Device, protection domain, completion queue. */
     struct side s = {.opt = &opt};
-    rendezvous_open(&s.peers[0].rv, &opt, &s.peers[0].at);
-    s.ctx = open_device(&opt, s.peers[0].rv.fd, &s.port);
+    rendezvous_open(&s.peers[0].tcp, &opt, &s.peers[0].remote);
+    s.ctx = open_device(&opt, s.peers[0].tcp.fd, &s.port);
     if (client && opt.size > s.port.mtu) /* a datagram is one packet */
         die(0, "path MTU %u is below %ju bytes", s.port.mtu, opt.size);
     s.pd = ibv_alloc_pd(s.ctx);
@@ -370,23 +370,23 @@ int main(int argc, char **argv) {
         .max_sge = 1,
     };
     meet(&s, &mine);
-    connect_to_nobody(&s, mine.psn);
+    ud_to_rts(&s, mine.psn);
     if (client) {
-        s.peers[0].ah = create_ah(&s, &s.peers[0].at);
+        s.peers[0].ah = create_ah(&s, &s.peers[0].remote);
         if (!s.peers[0].ah) die(errno, "ibv_create_ah");
     }
 
     /* 7. The verbs, and 8. verify. */
     for (uint64_t i = 0; i < RECEIVES; i++) post_receive(&s, i);
-    for (size_t k = 0; k < s.count; k++) rendezvous_sync(&s.peers[k].rv, "ready");
-    s.heard = now();
+    for (size_t k = 0; k < s.count; k++) rendezvous_sync(&s.peers[k].tcp, "ready");
+    s.last_heard = now();
     bool pass = client ? run_client(&s) : run_server(&s);
-    pass = guards_right("memory", memory, total) && pass;
+    pass = guards_ok("memory", memory, total) && pass;
     printf("DATAGRAMS sent=%ju came=%ju again=%ju strange=%ju\n", s.sent, s.came, s.again,
            s.strange);
     uint64_t bytes = 0, digest = 0;
     for (struct peer *p = s.peers; p < s.peers + s.count; p++) {
-        pass = rendezvous_verdict(&p->rv, pass && p->next == p->iters);
+        pass = rendezvous_verdict(&p->tcp, pass && p->next == p->iters);
         bytes += p->next * p->size;
         digest ^= p->digest;
     }

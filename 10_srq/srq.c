@@ -13,12 +13,12 @@
  *
  * Rendezvous: size is 1024. One more field in work=, clients: for so many the server waits (1 to
  * 64). Each time the server SENDs a client an empty message, that client may SEND 8. Message i is
- * the pattern (data.h) of seed + i. The digest covers a client's messages in order; the server's
+ * the pattern (pattern.h) of seed + i. The digest covers a client's messages in order; the server's
  * is the XOR of its clients'. Barriers: ready (all clients have come), done.
  */
 #define _GNU_SOURCE
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -28,17 +28,16 @@
 #include <unistd.h>
 
 enum { MAX_CLIENTS = 64, RECEIVES = 128, BURST = 8, SIZE = 1024 /* bytes in a message */ };
-#define ALL_SAID                                                                                   \
-    "sync ready\nsync done\nverdict PASS\n" /* what a client says on TCP, by and by                \
-                                             */
+/* What a client says on TCP, by and by. */
+#define ALL_SAID "sync ready\nsync done\nverdict PASS\n"
 
 /* What the server knows of a client. */
 struct client {
-    struct rendezvous rv;
-    struct endpoint at;
+    struct rendezvous tcp;
+    struct endpoint remote;
     struct ibv_qp *qp;
     uint64_t iters, seed, came, digest;
-    int allowed; /* messages that it may send now */
+    int credits; /* messages that it may send now */
     bool correct, gone;
     char said[sizeof(ALL_SAID) + 1]; /* on TCP; a byte too many has room, too */
 };
@@ -50,7 +49,7 @@ struct receives {
     char *memory;
     struct ibv_sge sge[BURST * MAX_CLIENTS];
     struct ibv_recv_wr wr[BURST * MAX_CLIENTS], *used; /* used: a chain of those to post again */
-    int64_t in_chain, unpromised; /* unpromised: posted receives that no client may use yet */
+    int64_t in_chain, unassigned; /* unassigned: posted receives that no client may use yet */
     uint64_t refills;
 };
 
@@ -60,8 +59,8 @@ struct server {
     struct ibv_cq *send_cq, *recv_cq;
     struct receives receives;
     struct client clients[MAX_CLIENTS];
-    size_t count, left, first; /* clients; those that have not gone; who is asked first */
-    double heard;              /* when the last message came */
+    size_t count, remaining, next_turn; /* clients; those that have not gone; who is asked first */
+    double last_heard;                  /* when the last message came */
 };
 
 static void format_work(const struct options *opt, char *out, size_t room) {
@@ -96,7 +95,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struc
 
 /* SENDs all messages, BURST of them for each permission. Returns their digest. */
 static uint64_t send_messages(struct options *opt, struct ibv_qp *qp, struct ibv_mr *mr) {
-    struct ibv_recv_wr permission = {.num_sge = 0}, *bad_recv_wr; /* empty: it needs no memory */
+    struct ibv_recv_wr credit = {.num_sge = 0}, *bad_recv_wr; /* empty: it needs no memory */
     struct ibv_sge sge = {.addr = (uintptr_t)mr->addr, .length = SIZE, .lkey = mr->lkey};
     struct ibv_send_wr wr = {
         .sg_list = &sge,
@@ -110,7 +109,7 @@ static uint64_t send_messages(struct options *opt, struct ibv_qp *qp, struct ibv
     for (uint64_t i = 0; i < opt->iters; i++) {
         if (i % BURST == 0) {
             wait_completion(qp->recv_cq, "the permission", opt->timeout, &wc);
-            check(ibv_post_recv(qp, &permission, &bad_recv_wr), "ibv_post_recv");
+            check(ibv_post_recv(qp, &credit, &bad_recv_wr), "ibv_post_recv");
         }
         wr.wr_id = i;
         pattern_fill(mr->addr, SIZE, opt->seed + i);
@@ -124,11 +123,11 @@ static uint64_t send_messages(struct options *opt, struct ibv_qp *qp, struct ibv
 
 static int run_client(struct options *opt) {
     /* 2. Start the rendezvous. Device, protection domain, completion queues. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, opt, &peer);
-    struct ibv_context *ctx = open_device(opt, rv.fd, &port);
+    rendezvous_open(&tcp, opt, &peer);
+    struct ibv_context *ctx = open_device(opt, tcp.fd, &port);
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *send_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
@@ -151,7 +150,7 @@ static int run_client(struct options *opt) {
         .mtu = port.mtu,
         .max_sge = 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
     qp_to_rts(qp, mine.psn, 0, ACK_TIMEOUT);
@@ -159,14 +158,14 @@ static int run_client(struct options *opt) {
     /* 7. The verbs. The first permission needs a receive before this side says ready. */
     struct ibv_recv_wr first = {.num_sge = 0}, *bad_recv_wr;
     check(ibv_post_recv(qp, &first, &bad_recv_wr), "ibv_post_recv");
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
     const uint64_t digest = send_messages(opt, qp, mr);
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
 
     /* 8. Verify that sending has changed nothing. The server verifies what came. */
-    bool pass = pattern_right("sent message", message, SIZE, opt->seed + opt->iters - 1);
-    pass = guards_right("message", message, SIZE) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    bool pass = pattern_ok("sent message", message, SIZE, opt->seed + opt->iters - 1);
+    pass = guards_ok("message", message, SIZE) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
     printf("MEMORY srq=%d own=%d refills=0\n", SIZE * RECEIVES, SIZE * BURST);
 
     /* 9. Undo in reverse order. */
@@ -189,12 +188,12 @@ static bool accept_client(struct server *s, struct client *c, struct ibv_pd *pd,
                           const struct port *port) {
     c->qp = create_qp(pd, s->send_cq, s->recv_cq, s->receives.srq);
     qp_to_init(c->qp, port, 0);
-    const int err = qp_try_rtr(c->qp, port, &c->at, 0);
+    const int err = qp_try_rtr(c->qp, port, &c->remote, 0);
     if (err) {
         char reason[100];
         snprintf(reason, sizeof(reason), "ibv_modify_qp to RTR with your GID: %s", strerror(err));
         check(ibv_destroy_qp(c->qp), "ibv_destroy_qp");
-        rendezvous_refuse(&c->rv, reason);
+        rendezvous_refuse(&c->tcp, reason);
         return false;
     }
     const struct endpoint mine = {
@@ -206,7 +205,7 @@ static bool accept_client(struct server *s, struct client *c, struct ibv_pd *pd,
         .max_sge = 1,
     };
     qp_to_rts(c->qp, mine.psn, 0, ACK_TIMEOUT);
-    if (!rendezvous_swap(&c->rv, &mine, &c->at)) { /* it has gone already */
+    if (!rendezvous_swap(&c->tcp, &mine, &c->remote)) { /* it has gone already */
         check(ibv_destroy_qp(c->qp), "ibv_destroy_qp");
         return false;
     }
@@ -226,7 +225,7 @@ static void accept_clients(struct server *s, struct ibv_pd *pd, const struct por
         if (s->count == 0) *wanted = 0; /* the next one is the first */
         if (s->count > 0 && s->count == *wanted) break;
         c = &s->clients[s->count];
-        rendezvous_open(&c->rv, s->opt, &c->at);
+        rendezvous_open(&c->tcp, s->opt, &c->remote);
     }
     close(s->opt->listener);
 }
@@ -248,7 +247,7 @@ static void post_receives(struct server *s, struct ibv_mr *mr, size_t slots) {
         else
             check(ibv_post_recv(s->clients[i / BURST].qp, &r->wr[i], &bad_wr), "ibv_post_recv");
     }
-    r->unpromised = (int64_t)slots;
+    r->unassigned = (int64_t)slots;
 }
 
 /* Asks for an event when less than half of the SRQ's receives are left. It comes once. */
@@ -262,14 +261,14 @@ static void refill(struct receives *r) {
     struct ibv_recv_wr *bad_wr;
     check(ibv_post_srq_recv(r->srq, r->used, &bad_wr), "ibv_post_srq_recv");
     arm_limit(r->srq);
-    r->unpromised += r->in_chain;
+    r->unassigned += r->in_chain;
     r->used = NULL;
     r->in_chain = 0;
     r->refills++;
 }
 
 /* A receive that has completed is posted again: to its QP at once, to the SRQ by refill(). */
-static void give_back(struct receives *r, struct ibv_recv_wr *wr, struct ibv_qp *qp) {
+static void repost(struct receives *r, struct ibv_recv_wr *wr, struct ibv_qp *qp) {
     struct ibv_recv_wr *bad_wr;
     if (r->srq) {
         wr->next = r->used;
@@ -277,7 +276,7 @@ static void give_back(struct receives *r, struct ibv_recv_wr *wr, struct ibv_qp 
         r->in_chain++;
     } else {
         check(ibv_post_recv(qp, wr, &bad_wr), "ibv_post_recv");
-        r->unpromised++;
+        r->unassigned++;
     }
 }
 
@@ -295,18 +294,18 @@ static void on_message(struct server *s, const struct ibv_wc *wc) {
     }
     if (arrived) {
         const bool whole = expect(wc->byte_len == SIZE, "%u bytes came", wc->byte_len);
-        c->correct = whole && pattern_right("message", at, SIZE, c->seed + c->came) && c->correct;
+        c->correct = whole && pattern_ok("message", at, SIZE, c->seed + c->came) && c->correct;
         c->digest = fnv1a(c->digest, at, SIZE);
         c->came++;
-        s->heard = now();
+        s->last_heard = now();
         if (c->came == c->iters)
-            dprintf(c->rv.fd, "sync done\nverdict %s\n", c->correct ? "PASS" : "FAIL");
+            dprintf(c->tcp.fd, "sync done\nverdict %s\n", c->correct ? "PASS" : "FAIL");
     }
     poison_fill(at, SIZE, 0);
-    c->allowed--;
-    if (c->gone) r->unpromised--; /* what it was allowed had been taken back */
+    c->credits--;
+    if (c->gone) r->unassigned--; /* what it was allowed had been taken back */
     if (r->srq || arrived)        /* else its QP is in the state ERR */
-        give_back(r, &r->wr[wc->wr_id], c->qp);
+        repost(r, &r->wr[wc->wr_id], c->qp);
 }
 
 /* Takes all completions. Those of permissions need nothing more: if one has failed, its client has
@@ -322,19 +321,19 @@ static void take_completions(struct server *s) {
 
 /* A client that is ready, has used up what it was allowed, and has more to send, may send BURST
  * messages more, while there are receives for them. Another one is the first each time. */
-static void permit(struct server *s) {
+static void grant_credits(struct server *s) {
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad_wr;
     for (size_t k = 0; k < s->count; k++) {
-        struct client *c = &s->clients[(s->first + k) % s->count];
+        struct client *c = &s->clients[(s->next_turn + k) % s->count];
         const bool ready = strchr(c->said, '\n') != NULL;
-        if (c->gone || !ready || c->allowed > 0 || c->came == c->iters) continue;
-        if (s->receives.unpromised < BURST) {
-            s->first = (s->first + k) % s->count;
+        if (c->gone || !ready || c->credits > 0 || c->came == c->iters) continue;
+        if (s->receives.unassigned < BURST) {
+            s->next_turn = (s->next_turn + k) % s->count;
             return;
         }
         check(ibv_post_send(c->qp, &wr, &bad_wr), "ibv_post_send of the permission");
-        c->allowed = BURST;
-        s->receives.unpromised -= BURST;
+        c->credits = BURST;
+        s->receives.unassigned -= BURST;
     }
 }
 
@@ -343,23 +342,23 @@ static void drop(struct server *s, struct client *c) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR}; /* nothing more arrives */
     c->correct = c->correct && c->came == c->iters && strcmp(c->said, ALL_SAID) == 0;
     check(ibv_modify_qp(c->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to ERR");
-    close(c->rv.fd);
+    close(c->tcp.fd);
     c->gone = true;
-    s->left--;
-    s->receives.unpromised += c->allowed;
+    s->remaining--;
+    s->receives.unassigned += c->credits;
 }
 
 /* A client has said something on TCP, or has closed the connection. */
 static void on_tcp(struct server *s, struct client *c) {
     const size_t had = strlen(c->said);
-    const ssize_t n = recv(c->rv.fd, c->said + had, sizeof(c->said) - 1 - had, MSG_DONTWAIT);
+    const ssize_t n = recv(c->tcp.fd, c->said + had, sizeof(c->said) - 1 - had, MSG_DONTWAIT);
     const bool as_expected = n > 0 && strlen(c->said) == had + (size_t)n &&
                              strncmp(c->said, ALL_SAID, strlen(c->said)) == 0;
     if (!as_expected) drop(s, c);
 }
 
 /* The device says something: that the SRQ runs low, or what needs no answer here. */
-static void on_device(struct server *s) {
+static void on_async_event(struct server *s) {
     struct ibv_async_event event;
     check(ibv_get_async_event(s->ctx, &event), "ibv_get_async_event");
     ibv_ack_async_event(&event);
@@ -372,7 +371,7 @@ static void on_device(struct server *s) {
 }
 
 /* A completion queue says that there may be something. The event is asked for again in serve(). */
-static void on_completions(struct ibv_comp_channel *channel) {
+static void on_cq_event(struct ibv_comp_channel *channel) {
     struct ibv_cq *cq;
     void *context;
     check(ibv_get_cq_event(channel, &cq, &context), "ibv_get_cq_event");
@@ -383,23 +382,23 @@ static void on_completions(struct ibv_comp_channel *channel) {
  * until something happens: a completion, an event of the device, or a client's word on TCP. */
 static void serve(struct server *s, struct ibv_comp_channel *channel) {
     struct pollfd fds[2 + MAX_CLIENTS];
-    s->heard = now();
-    s->left = s->count;
-    while (s->left > 0) {
+    s->last_heard = now();
+    s->remaining = s->count;
+    while (s->remaining > 0) {
         check(ibv_req_notify_cq(s->recv_cq, 0), "ibv_req_notify_cq");
         take_completions(s);
-        if (s->receives.used && s->receives.unpromised < BURST) refill(&s->receives);
-        permit(s);
+        if (s->receives.used && s->receives.unassigned < BURST) refill(&s->receives);
+        grant_credits(s);
         fds[0] = (struct pollfd){.fd = channel->fd, .events = POLLIN};
         fds[1] = (struct pollfd){.fd = s->ctx->async_fd, .events = POLLIN};
         for (size_t k = 0; k < s->count; k++) {
             const struct client *c = &s->clients[k];
-            fds[2 + k] = (struct pollfd){.fd = c->gone ? -1 : c->rv.fd, .events = POLLIN};
+            fds[2 + k] = (struct pollfd){.fd = c->gone ? -1 : c->tcp.fd, .events = POLLIN};
         }
-        const double patience = s->heard + (double)s->opt->timeout - now();
+        const double patience = s->last_heard + (double)s->opt->timeout - now();
         if (patience > 0) poll(fds, 2 + s->count, (int)(patience * 1000) + 1);
-        if (patience > 0 && fds[0].revents) on_completions(channel);
-        if (patience > 0 && fds[1].revents) on_device(s);
+        if (patience > 0 && fds[0].revents) on_cq_event(channel);
+        if (patience > 0 && fds[1].revents) on_async_event(s);
         for (size_t k = 0; k < s->count; k++) {
             struct client *c = &s->clients[k];
             if (!c->gone && patience <= 0) drop(s, c); /* all are silent */
@@ -414,8 +413,8 @@ static int run_server(struct options *opt, bool own) {
     struct receives *r = &s.receives;
     struct port port;
     s.opt = opt;
-    rendezvous_open(&s.clients[0].rv, opt, &s.clients[0].at);
-    s.ctx = open_device(opt, s.clients[0].rv.fd, &port);
+    rendezvous_open(&s.clients[0].tcp, opt, &s.clients[0].remote);
+    s.ctx = open_device(opt, s.clients[0].tcp.fd, &port);
     struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(s.ctx);
@@ -442,13 +441,13 @@ static int run_server(struct options *opt, bool own) {
     /* 7. The verbs, and 8. verify. */
     post_receives(&s, mr, slots);
     if (r->srq) arm_limit(r->srq);
-    for (size_t k = 0; k < s.count; k++) dprintf(s.clients[k].rv.fd, "sync ready\n");
+    for (size_t k = 0; k < s.count; k++) dprintf(s.clients[k].tcp.fd, "sync ready\n");
     serve(&s, channel);
-    bool pass = guards_right("memory", r->memory, slots * SIZE);
+    bool pass = guards_ok("memory", r->memory, slots * SIZE);
     uint64_t bytes = 0, digest = 0;
     for (struct client *c = s.clients; c < s.clients + s.count; c++) {
-        pass =
-            expect(c->correct, "QPN 0x%06x failed after %ju messages", c->at.qpn, c->came) && pass;
+        pass = expect(c->correct, "QPN 0x%06x failed after %ju messages", c->remote.qpn, c->came) &&
+               pass;
         bytes += c->came * SIZE;
         digest ^= c->digest;
     }

@@ -19,7 +19,7 @@
  * verdict each side SENDs one byte, P or F: the client after WRITE and READ, then the server.
  */
 #define _DEFAULT_SOURCE
-#include "data.h"
+#include "pattern.h"
 #include "qp.h"
 #include "report.h"
 
@@ -107,8 +107,8 @@ static bool is_loopback(const struct addrinfo *address) {
 
 /* Waits for the event that tells how id's last call has ended. Returns false and sets errno if it
  * is another one than wanted. */
-static bool resolved(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted,
-                     const struct options *opt) {
+static bool await_resolved(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted,
+                           const struct options *opt) {
     struct rdma_cm_event *event = next_event(channel, rdma_event_str(wanted), opt);
     int err = 0;
     if (event->event != wanted) err = event->status ? abs(event->status) : EPROTO;
@@ -122,10 +122,10 @@ static bool resolved(struct rdma_event_channel *channel, enum rdma_cm_event_type
 static const char *resolve(struct rdma_cm_id *id, struct sockaddr *address,
                            const struct options *opt) {
     if (rdma_resolve_addr(id, NULL, address, 2000 /* ms */) != 0 ||
-        !resolved(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED, opt))
+        !await_resolved(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED, opt))
         return "rdma_resolve_addr";
     if (rdma_resolve_route(id, 2000 /* ms */) != 0 ||
-        !resolved(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED, opt))
+        !await_resolved(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED, opt))
         return "rdma_resolve_route";
     return NULL;
 }
@@ -249,13 +249,14 @@ int main(int argc, char **argv) {
     char *text = guarded_alloc(2 * size + 2), *back = text + size, *verdict = back + size;
     poison_fill(text, 2 * size + 2, 0);
     if (client) memcpy(text, message, size);
-    const unsigned lent = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    struct ibv_mr *mr = ibv_reg_mr(id->pd, text, size, client ? 0 : lent);
+    const unsigned server_access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct ibv_mr *mr = ibv_reg_mr(id->pd, text, size, client ? 0 : server_access);
     if (!mr) die(errno, "ibv_reg_mr of %zu bytes", size);
     unsigned access = IBV_ACCESS_LOCAL_WRITE;
     if (id->verbs->device->transport_type == IBV_TRANSPORT_IWARP) access |= IBV_ACCESS_REMOTE_WRITE;
-    struct ibv_mr *own = ibv_reg_mr(id->pd, back, size + 2, access);
-    if (!own) die(errno, "ibv_reg_mr of %zu bytes", size + 2);
+    struct ibv_mr *own_mr = ibv_reg_mr(id->pd, back, size + 2, access);
+    if (!own_mr) die(errno, "ibv_reg_mr of %zu bytes", size + 2);
 
     /* 4. The queue pair: rdma_create_qp also creates two completion queues, and changes the state
      * to INIT. The kernel chooses the access flags, and is generous: the region must not be. */
@@ -280,7 +281,7 @@ int main(int argc, char **argv) {
         .retry_count = 6,
         .rnr_retry_count = 6,
     };
-    check(rdma_post_recv(id, NULL, verdict + 1, 1, own), "rdma_post_recv");
+    check(rdma_post_recv(id, NULL, verdict + 1, 1, own_mr), "rdma_post_recv");
     if (client)
         check(rdma_connect(id, &param), "rdma_connect");
     else
@@ -295,7 +296,7 @@ int main(int argc, char **argv) {
         const uint64_t addr = be64toh(peer.number[0]);
         const uint32_t rkey = (uint32_t)be64toh(peer.number[1]);
         check(rdma_post_write(id, NULL, text, size, mr, 0, addr, rkey), "rdma_post_write");
-        check(rdma_post_read(id, NULL, back, size, own, IBV_SEND_SIGNALED, addr, rkey),
+        check(rdma_post_read(id, NULL, back, size, own_mr, IBV_SEND_SIGNALED, addr, rkey),
               "rdma_post_read");
         wait_completion(id->send_cq, "the WRITE or the READ", opt.timeout, &wc);
         pass = expect(memcmp(text, back, size) == 0, "what was read is not what was written");
@@ -307,9 +308,9 @@ int main(int argc, char **argv) {
 
     /* 8. Verify. The server has the client's SEND: so it has what the client wrote before. */
     pass = expect(fnv1a(FNV_BASIS, text, size) == digest, "memory does not hold the text") && pass;
-    pass = guards_right("memory", text, 2 * size + 2) && pass;
+    pass = guards_ok("memory", text, 2 * size + 2) && pass;
     verdict[0] = pass ? 'P' : 'F';
-    check(rdma_post_send(id, NULL, verdict, 1, own, IBV_SEND_SIGNALED), "rdma_post_send");
+    check(rdma_post_send(id, NULL, verdict, 1, own_mr, IBV_SEND_SIGNALED), "rdma_post_send");
     /* The client has the server's SEND: so its own has arrived. */
     wait_completion(client ? id->recv_cq : id->send_cq, "the verdict", opt.timeout, &wc);
     pass = expect(verdict[1] == 'P', "the peer's verdict is FAIL: see its output") && pass;
@@ -319,7 +320,7 @@ int main(int argc, char **argv) {
     if (!client) check(rdma_disconnect(id), "rdma_disconnect");
     await(channel, RDMA_CM_EVENT_DISCONNECTED, &opt, NULL);
     rdma_destroy_qp(id);
-    check(ibv_dereg_mr(own), "ibv_dereg_mr");
+    check(ibv_dereg_mr(own_mr), "ibv_dereg_mr");
     check(ibv_dereg_mr(mr), "ibv_dereg_mr");
     check(rdma_destroy_id(id), "rdma_destroy_id");
     rdma_destroy_event_channel(channel);

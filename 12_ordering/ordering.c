@@ -15,12 +15,12 @@
  *   RESULT sample=12_ordering role=client status=PASS bytes=4160 digest=...
  *
  * Rendezvous: work= ends with inline, the bytes of a note. In round i, from 0 to iters - 1, the
- * server exposes size bytes with the pattern (data.h) of seed + i; its rd_atomic is 1. The note is
- * the pattern of the complement of seed + i. The digest covers what came back, then the note, of
+ * server exposes size bytes with the pattern (pattern.h) of seed + i; its rd_atomic is 1. The note
+ * is the pattern of the complement of seed + i. The digest covers what came back, then the note, of
  * each round. Barriers: ready before each round (memory and two receives are prepared); done.
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -31,10 +31,10 @@ enum { MAX_INLINE = 4096, REQUESTS = 3 };
 struct side {
     struct ibv_qp *qp;
     char *data, *note; /* client: what it READs, and what it sends; server: what it exposes */
-    char *mail;        /* server: its receives, for data and note; client: the note */
+    char *inbox;       /* server: its receives, for data and note; client: the note */
     uint32_t size;     /* bytes in data */
     uint32_t length;   /* bytes in a note */
-    uint32_t data_lkey, mail_lkey;
+    uint32_t data_lkey, inbox_lkey;
     uint64_t peer_addr;  /* client: the server's data, */
     uint32_t peer_rkey;  /* and its rkey */
     bool fence, sig_all; /* client: the options */
@@ -49,16 +49,16 @@ static void format_work(const struct options *opt, char *out, size_t room) {
 static const char *parse_work(struct options *opt, const char *text) {
     const char *number = strncmp(text, ",inline=", 8) == 0 ? text + 8 : "";
     char again[64]; /* parse_number takes leading zeros and suffixes */
-    const bool good = parse_number(number, 1, MAX_INLINE, opt->work);
+    const bool parsed = parse_number(number, 1, MAX_INLINE, opt->work);
     format_work(opt, again, sizeof(again));
-    return good && strcmp(text, again) == 0 ? NULL : "inline is malformed, or above 4096";
+    return parsed && strcmp(text, again) == 0 ? NULL : "inline is malformed, or above 4096";
 }
 
 /* Client: 7. the verbs. READ request and SENDs leave in this order, but the READ's data comes
  * later. The fence keeps the SEND back until all READs before it have completed. */
 static void post_chain(const struct side *s) {
     struct ibv_sge fetched = {(uintptr_t)s->data, s->size, s->data_lkey};
-    struct ibv_sge noted = {(uintptr_t)s->note, s->length, s->mail_lkey};
+    struct ibv_sge noted = {(uintptr_t)s->note, s->length, s->inbox_lkey};
     struct ibv_send_wr wr[REQUESTS] = {
         {.wr_id = 0,
          .next = &wr[1],
@@ -87,8 +87,8 @@ static void post_chain(const struct side *s) {
 /* Server: 7. receive 0 is for the data, receive 1 for the note. The SENDs of a connection arrive in
  * the order in which they were posted, and take the receives in that order. */
 static void post_receives(const struct side *s) {
-    struct ibv_sge data = {(uintptr_t)s->mail, s->size, s->mail_lkey};
-    struct ibv_sge note = {(uintptr_t)s->note, s->length, s->mail_lkey};
+    struct ibv_sge data = {(uintptr_t)s->inbox, s->size, s->inbox_lkey};
+    struct ibv_sge note = {(uintptr_t)s->note, s->length, s->inbox_lkey};
     struct ibv_recv_wr wr[2] = {
         {.wr_id = 0, .next = &wr[1], .sg_list = &data, .num_sge = 1},
         {.wr_id = 1, .sg_list = &note, .num_sge = 1},
@@ -108,40 +108,40 @@ static uint32_t next_completion(struct side *s, const char *what, uint64_t wr_id
 }
 
 /* One round of the client. Returns whether it read what it should. */
-static bool client_round(struct side *s, struct rendezvous *rv, uint64_t seed, uint64_t *digest) {
+static bool client_round(struct side *s, struct rendezvous *tcp, uint64_t seed, uint64_t *digest) {
     poison_fill(s->data, s->size, seed);
     pattern_fill(s->note, s->length, ~seed);
-    rendezvous_sync(rv, "ready");
+    rendezvous_sync(tcp, "ready");
     post_chain(s);
     poison_fill(s->note, s->length, ~seed); /* it has been copied */
     for (uint64_t k = s->sig_all ? 0 : REQUESTS - 1; k < REQUESTS; k++)
         next_completion(s, "the chain", k);
 
     /* 8. Verify every byte. */
-    const bool pass = pattern_right("data read", s->data, s->size, seed);
+    const bool pass = pattern_ok("data read", s->data, s->size, seed);
     pattern_fill(s->note, s->length, ~seed);
     *digest = fnv1a(fnv1a(*digest, s->data, s->size), s->note, s->length);
     return pass;
 }
 
 /* One round of the server. Returns whether all that came is right. */
-static bool server_round(struct side *s, struct rendezvous *rv, uint64_t seed, uint64_t *digest) {
+static bool server_round(struct side *s, struct rendezvous *tcp, uint64_t seed, uint64_t *digest) {
     const uint32_t lengths[] = {s->size, s->length};
     pattern_fill(s->data, s->size, seed);
-    poison_fill(s->mail, s->size, seed);
+    poison_fill(s->inbox, s->size, seed);
     poison_fill(s->note, s->length, ~seed);
     post_receives(s);
-    rendezvous_sync(rv, "ready");
+    rendezvous_sync(tcp, "ready");
     for (uint64_t k = 0; k < 2; k++) {
         const uint32_t came = next_completion(s, "the receive", k);
         if (came != lengths[k]) die(0, "message %ju has %u bytes", k, came);
     }
 
     /* 8. Verify every byte. */
-    bool pass = pattern_right("exposed data", s->data, s->size, seed);
-    pass = pattern_right("data sent back", s->mail, s->size, seed) && pass;
-    pass = pattern_right("note", s->note, s->length, ~seed) && pass;
-    *digest = fnv1a(fnv1a(*digest, s->mail, s->size), s->note, s->length);
+    bool pass = pattern_ok("exposed data", s->data, s->size, seed);
+    pass = pattern_ok("data sent back", s->inbox, s->size, seed) && pass;
+    pass = pattern_ok("note", s->note, s->length, ~seed) && pass;
+    *digest = fnv1a(fnv1a(*digest, s->inbox, s->size), s->note, s->length);
     return pass;
 }
 
@@ -165,11 +165,11 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
 
     /* 2. Start the rendezvous. Device, protection domain, completion queue. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -177,17 +177,17 @@ int main(int argc, char **argv) {
     if (!cq) die(errno, "ibv_create_cq");
 
     /* 3. Memory. data: the server exposes it, the client fetches it there (rights as in 03).
-     * mail: the server's receives, for data and for the note; the client's note. */
+     * inbox: the server's receives, for data and for the note; the client's note. */
     const uint32_t size = (uint32_t)opt.size;
     const uint32_t length = (uint32_t)note_size;
     const uint32_t room = client ? length : size + length;
     char *data = guarded_alloc(size);
-    char *mail = guarded_alloc(room);
+    char *inbox = guarded_alloc(room);
     struct ibv_mr *data_mr =
         ibv_reg_mr(pd, data, size, client ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
     if (!data_mr) die(errno, "ibv_reg_mr of %u bytes", size);
-    struct ibv_mr *mail_mr = ibv_reg_mr(pd, mail, room, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
-    if (!mail_mr) die(errno, "ibv_reg_mr of %u bytes", room);
+    struct ibv_mr *inbox_mr = ibv_reg_mr(pd, inbox, room, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
+    if (!inbox_mr) die(errno, "ibv_reg_mr of %u bytes", room);
 
     /* 4. The queue pair. Inline data lies in the send queue itself, so room for it is asked for
      * here. The call sets init.cap to what there is: as much, or more (ibv_create_qp(3)). */
@@ -217,7 +217,7 @@ int main(int argc, char **argv) {
         .max_sge = 1,
         .rd_atomic = client ? 0 : 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
@@ -228,12 +228,12 @@ int main(int argc, char **argv) {
     struct side side = {
         .qp = qp,
         .data = data,
-        .mail = mail,
-        .note = mail + room - length,
+        .inbox = inbox,
+        .note = inbox + room - length,
         .size = size,
         .length = length,
         .data_lkey = data_mr->lkey,
-        .mail_lkey = mail_mr->lkey,
+        .inbox_lkey = inbox_mr->lkey,
         .peer_addr = peer.addr,
         .peer_rkey = peer.rkey,
         .fence = no_fence == 0,
@@ -244,28 +244,28 @@ int main(int argc, char **argv) {
     bool pass = true;
     for (uint64_t i = 0; i < opt.iters; i++) {
         if (client)
-            pass = client_round(&side, &rv, opt.seed + i, &digest) && pass;
+            pass = client_round(&side, &tcp, opt.seed + i, &digest) && pass;
         else
-            pass = server_round(&side, &rv, opt.seed + i, &digest) && pass;
+            pass = server_round(&side, &tcp, opt.seed + i, &digest) && pass;
     }
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
     struct ibv_wc wc;
-    const int more = ibv_poll_cq(cq, 1, &wc);
-    if (more < 0) die(0, "ibv_poll_cq");
-    pass = expect(more == 0, "a completion that nobody asked for") && pass;
+    const int extra = ibv_poll_cq(cq, 1, &wc);
+    if (extra < 0) die(0, "ibv_poll_cq");
+    pass = expect(extra == 0, "a completion that nobody asked for") && pass;
     printf("%ju work requests, %ju completion%s\n", opt.iters * (client ? REQUESTS : 2),
            side.completions, side.completions == 1 ? "" : "s");
-    pass = guards_right("data", data, size) && guards_right("mail", mail, room) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = guards_ok("data", data, size) && guards_ok("mail", inbox, room) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");
-    check(ibv_dereg_mr(mail_mr), "ibv_dereg_mr");
+    check(ibv_dereg_mr(inbox_mr), "ibv_dereg_mr");
     check(ibv_dereg_mr(data_mr), "ibv_dereg_mr");
     check(ibv_destroy_cq(cq), "ibv_destroy_cq");
     check(ibv_dealloc_pd(pd), "ibv_dealloc_pd");
     check(ibv_close_device(ctx), "ibv_close_device");
-    guarded_free(mail);
+    guarded_free(inbox);
     guarded_free(data);
     return report_result(pass, opt.iters * (opt.size + length), digest);
 }

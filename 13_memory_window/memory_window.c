@@ -13,22 +13,23 @@
  *   moved 4 x 4096 bytes, each in a loan of its own
  *   RESULT sample=13_memory_window role=client status=PASS bytes=16384 digest=...
  *
- * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size bytes; the
- * digest covers all messages. After timeout comes withdraw=1, 2 or 3 (the option). No line has an
- * rkey: the server SENDs rkey and address of each loan (64 bits each, highest byte first), and the
- * client answers with an empty SEND. Barriers: ready, withdrawn (the last loan has ended), done.
+ * Rendezvous: message i, from 0 to iters - 1, is the pattern (pattern.h) of seed + i, size bytes;
+ * the digest covers all messages. After timeout comes withdraw=1, 2 or 3 (the option). No line has
+ * an rkey: the server SENDs rkey and address of each loan (64 bits each, highest byte first), and
+ * the client answers with an empty SEND. Barriers: ready, withdrawn (the last loan has ended),
+ * done.
  */
 #define _DEFAULT_SOURCE
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
 #include <endian.h>
 #include <sched.h>
 
-enum { BIND = 1, LOCAL, REMOTE }; /* how a loan ends: the values of --withdraw */
-enum { HEAD = 16 };               /* bytes of a loan's rkey and address */
+enum { BY_BIND = 1, BY_LOCAL_INV, BY_REMOTE_INV }; /* how a loan ends: the values of --withdraw */
+enum { HEAD = 16 };                                /* bytes of a loan's rkey and address */
 
 /* One side of the loans. */
 struct side {
@@ -38,7 +39,7 @@ struct side {
     uint64_t *loan;    /* rkey and address, as they go to the client */
     char *part;        /* behind them: what is lent */
     uint32_t size;     /* bytes in part */
-    uint64_t withdraw; /* BIND, LOCAL or REMOTE */
+    uint64_t withdraw; /* one of the enum */
     uint64_t timeout;  /* seconds */
 };
 
@@ -48,8 +49,9 @@ static void format_work(const struct options *opt, char *out, size_t room) {
 
 static const char *parse_work(struct options *opt, const char *text) {
     uint64_t *withdraw = opt->work;
-    const bool one = sscanf(text, ",withdraw=%1ju", withdraw) == 1 && strlen(text) == 11;
-    return one && *withdraw >= BIND && *withdraw <= REMOTE ? NULL : "withdraw= is malformed";
+    const bool parsed = sscanf(text, ",withdraw=%1ju", withdraw) == 1 && strlen(text) == 11;
+    return parsed && *withdraw >= BY_BIND && *withdraw <= BY_REMOTE_INV ? NULL
+                                                                        : "withdraw= is malformed";
 }
 
 /* Server: binds the window to length bytes of part, or ends that if length is 0. For type 1 the
@@ -111,13 +113,13 @@ static void lend(const struct side *s) {
     wait_completion(s->qp->send_cq, "the SEND", s->timeout, &wc);
 }
 
-/* Server: waits until the client has done with the loan, and withdraws it. With REMOTE, the
+/* Server: waits until the client has done with the loan, and withdraws it. With BY_REMOTE_INV, the
  * client's NIC and this one have done that. */
 static void take_back(const struct side *s, bool last) {
     struct ibv_wc wc;
     wait_completion(s->qp->recv_cq, "the receive", s->timeout, &wc);
     if (!last) post_receive(s);
-    if (s->withdraw != REMOTE) {
+    if (s->withdraw != BY_REMOTE_INV) {
         set_window(s, 0);
         return;
     }
@@ -128,7 +130,7 @@ static void take_back(const struct side *s, bool last) {
 }
 
 /* Client: a WRITE of part to where the last loan says. */
-static struct ibv_send_wr write_to_loan(const struct side *s, struct ibv_sge *sge) {
+static struct ibv_send_wr build_write(const struct side *s, struct ibv_sge *sge) {
     *sge = (struct ibv_sge){.addr = (uintptr_t)s->part, .length = s->size, .lkey = s->mr->lkey};
     struct ibv_send_wr wr = {.sg_list = sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
     wr.wr.rdma.rkey = (uint32_t)be64toh(s->loan[0]);
@@ -146,9 +148,9 @@ static void use_loan(const struct side *s, uint64_t seed, bool last) {
     wait_completion(s->qp->recv_cq, "the receive", s->timeout, &wc);
     if (!last) post_receive(s);
     pattern_fill(s->part, s->size, seed);
-    struct ibv_send_wr write = write_to_loan(s, &sge);
+    struct ibv_send_wr write = build_write(s, &sge);
     struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
-    if (s->withdraw == REMOTE) {
+    if (s->withdraw == BY_REMOTE_INV) {
         send.opcode = IBV_WR_SEND_WITH_INV;
         send.invalidate_rkey = write.wr.rdma.rkey;
     }
@@ -166,7 +168,7 @@ static bool write_after_the_loan(const struct side *s, uint64_t seed) {
     const double deadline = now() + (double)s->timeout;
     int n;
     pattern_fill(s->part, s->size, seed);
-    struct ibv_send_wr write = write_to_loan(s, &sge);
+    struct ibv_send_wr write = build_write(s, &sge);
     write.send_flags = IBV_SEND_SIGNALED;
     check(ibv_post_send(s->qp, &write, &bad_wr), "ibv_post_send of the last WRITE");
     while ((n = ibv_poll_cq(s->qp->send_cq, 1, &wc)) == 0 && now() < deadline) sched_yield();
@@ -178,14 +180,14 @@ static bool write_after_the_loan(const struct side *s, uint64_t seed) {
 
 int main(int argc, char **argv) {
     /* 1. Options. A host argument makes this the client. */
-    uint64_t withdraw = REMOTE;
+    uint64_t withdraw = BY_REMOTE_INV;
     struct options opt = {.sample = "13_memory_window", .size = 4096, .iters = 4, .seed = 1};
     const struct option_row rows[] = {
         {'s', "size", "BYTES", "bytes in a message", NUMBER(opt.size, 1, MAX_SIZE)},
         {'n', "iters", "N", "number of loans", NUMBER(opt.iters, 1, MAX_ITERS)},
         {'S', "seed", "N", "seed of the test data", NUMBER(opt.seed, 0, UINT64_MAX)},
         {'w', "withdraw", "N", "1 bind, 2 LOCAL_INV, 3 SEND_WITH_INV",
-         NUMBER(withdraw, BIND, REMOTE)},
+         NUMBER(withdraw, BY_BIND, BY_REMOTE_INV)},
         {0},
     };
     opt.work = &withdraw;
@@ -195,11 +197,11 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
 
     /* 2. Start the rendezvous. Device, protection domain, a completion queue for each direction. */
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
@@ -226,7 +228,7 @@ int main(int argc, char **argv) {
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
-    const enum ibv_mw_type type = withdraw == BIND ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
+    const enum ibv_mw_type type = withdraw == BY_BIND ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
     errno = 0; /* a driver may return NULL and set nothing */
     struct ibv_mw *mw = client ? NULL : ibv_alloc_mw(pd, type);
     if (!client && !mw)
@@ -241,7 +243,7 @@ int main(int argc, char **argv) {
         .mtu = port.mtu,
         .max_sge = 1,
     };
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
 
     /* 6. RESET -> INIT -> RTR -> RTS. The queue pair must allow what the window allows. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE);
@@ -263,7 +265,7 @@ int main(int argc, char **argv) {
     uint64_t digest = FNV_BASIS;
     uint64_t first_rkey = UINT64_MAX; /* server: of the first loan, until another loan has it */
     post_receive(&side);
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
     for (uint64_t i = 0; i < opt.iters; i++) {
         const bool last = i + 1 == opt.iters;
         if (client) {
@@ -278,20 +280,20 @@ int main(int argc, char **argv) {
             }
             take_back(&side, last);
         }
-        pass = pattern_right("message", part, size, opt.seed + i) && pass;
+        pass = pattern_ok("message", part, size, opt.seed + i) && pass;
         digest = fnv1a(digest, part, size);
     }
-    rendezvous_sync(&rv, "withdrawn");
+    rendezvous_sync(&tcp, "withdrawn");
     if (client) pass = write_after_the_loan(&side, ~opt.seed) && pass;
-    rendezvous_sync(&rv, "done");
+    rendezvous_sync(&tcp, "done");
     printf("moved %ju x %u bytes, each in a loan of its own\n", opt.iters, size);
 
     /* 8. Verify: what came when nothing was lent is not there, nor anything beside the part. */
-    if (!client) pass = pattern_right("lent", part, size, opt.seed + opt.iters - 1) && pass;
+    if (!client) pass = pattern_ok("lent", part, size, opt.seed + opt.iters - 1) && pass;
     pass = expect(client || loan[1] == htobe64((uintptr_t)part), "bytes beside it have changed") &&
            pass;
-    pass = guards_right("memory", loan, HEAD + size) && pass;
-    pass = rendezvous_verdict(&rv, pass);
+    pass = guards_ok("memory", loan, HEAD + size) && pass;
+    pass = rendezvous_verdict(&tcp, pass);
 
     /* 9. Undo in reverse order. */
     if (mw) check(ibv_dealloc_mw(mw), "ibv_dealloc_mw");

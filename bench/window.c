@@ -7,8 +7,8 @@
  *
  *   WINDOW bytes=4096 register_us=... deregister_us=... bind_us=... invalidate_us=...
  */
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "report.h"
 
@@ -18,13 +18,13 @@
 
 enum { ROUNDS = 11, MOST = 16 << 20 };
 
-static int by_size(const void *a, const void *b) {
+static int size_points(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static double median(double *us) {
-    qsort(us, ROUNDS, sizeof(*us), by_size);
+    qsort(us, ROUNDS, sizeof(*us), size_points);
     return us[ROUNDS / 2] * 1e6;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "blocks.h"
-#include "data.h"
+#include "pattern.h"
 #include "report.h"
 
 #define DEFAULT_SIZES "4K,16K,64K,256K,1M,4M"
@@ -32,7 +32,7 @@ const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t bloc
             return "sizes: give numbers from 1 to 64M, as 4K,64K,1M";
         wrong = add_point(plan, block_size, bytes);
     }
-    plan->by_size = plan->count;
+    plan->size_points = plan->count;
     for (size_t b = 64; b <= SWEEP_BYTES && !wrong; b *= 2) wrong = add_point(plan, b, SWEEP_BYTES);
     return wrong;
 }
@@ -161,18 +161,18 @@ void memory_prepare(struct memory *m, const struct layout *l, enum method method
         poison_fill(m->contig, l->bytes, m->seed);
 }
 
-bool memory_right(const struct memory *m, const struct layout *l) {
-    const bool right = in_blocks(m) ? layout_right(l, m->blocks, m->seed)
-                                    : pattern_right("message", m->contig, l->bytes, m->seed);
-    const bool guards = !m->blocks || guards_right("blocks", m->blocks, m->span);
-    return guards_right("contiguous buffer", m->contig, m->contig_size) && guards && right;
+bool memory_ok(const struct memory *m, const struct layout *l) {
+    const bool right = in_blocks(m) ? layout_ok(l, m->blocks, m->seed)
+                                    : pattern_ok("message", m->contig, l->bytes, m->seed);
+    const bool guards = !m->blocks || guards_ok("blocks", m->blocks, m->span);
+    return guards_ok("contiguous buffer", m->contig, m->contig_size) && guards && right;
 }
 
 uint64_t memory_digest(const struct memory *m, const struct layout *l) {
     return in_blocks(m) ? layout_digest(l, m->blocks) : fnv1a(FNV_BASIS, m->contig, l->bytes);
 }
 
-bool ask_for_less(uint32_t *max_sge, uint32_t *queue) {
+bool halve_caps(uint32_t *max_sge, uint32_t *queue) {
     if (errno != EINVAL && errno != ENOMEM && errno != 0) return false;
     uint32_t *most = *max_sge > 1 ? max_sge : queue;
     if (*most == 1) return false;

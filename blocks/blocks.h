@@ -23,7 +23,7 @@ extern const char *const method_names[METHOD_COUNT];
  * else METHOD_COPY. (On Soft-RoCE only the SGEs after the first one in a packet cost extra.) */
 enum method method_for(enum method method, const struct layout *l, unsigned mtu);
 
-/* The layouts of the messages: one; or several to measure. The first by_size of these vary the
+/* The layouts of the messages: one; or several to measure. The first size_points of these vary the
  * message size at one block size. The others vary the block size of messages of SWEEP_BYTES. */
 #define MAX_POINTS 40
 #define MAX_DEPTH  64u   /* messages in flight */
@@ -33,7 +33,7 @@ enum method method_for(enum method method, const struct layout *l, unsigned mtu)
 #endif
 struct plan {
     struct layout point[MAX_POINTS];
-    size_t count, by_size;
+    size_t count, size_points;
 };
 
 /* What a client asks for, in addition to struct options. */
@@ -77,12 +77,12 @@ void memory_prepare(struct memory *m, const struct layout *l, enum method method
 
 /* After a message: true if message, gaps and guards are right; otherwise says on stderr what is
  * wrong. memory_digest returns the FNV-1a of the message. */
-bool memory_right(const struct memory *m, const struct layout *l);
+bool memory_ok(const struct memory *m, const struct layout *l);
 uint64_t memory_digest(const struct memory *m, const struct layout *l);
 
 /* After ibv_create_qp has refused: halves the SGEs in a work request, and, when one is left, the
  * work requests in a queue. Returns false if there is nothing left to halve, or if errno says that
  * this was not the reason (0: the driver says nothing). */
-bool ask_for_less(uint32_t *max_sge, uint32_t *queue);
+bool halve_caps(uint32_t *max_sge, uint32_t *queue);
 
-static inline uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "layout.h"
-#include "data.h"
+#include "pattern.h"
 #include "report.h"
 
 const char *layout_set(struct layout *l, uint64_t block_size, uint64_t block_num, uint64_t stride) {
@@ -55,35 +55,35 @@ void layout_fill(const struct layout *l, void *blocks, uint64_t seed, bool poiso
 }
 
 /* What is at byte i of found, where byte i of right should be, if that can be told. */
-static const char *what_is(const struct layout *l, const uint8_t *found, const uint8_t *right,
+static const char *what_is(const struct layout *l, const uint8_t *got, const uint8_t *want,
                            size_t i) {
     static char text[48];
     const size_t at = i % l->stride;
     const size_t left = l->block_size - at;
     const size_t n = left < 8 ? left : 8;
     if (at >= l->block_size) return ", which should be left alone";
-    if (found[i] + right[i] == 0xff) return " (poison: it was never written)";
+    if (got[i] + want[i] == 0xff) return " (poison: it was never written)";
     for (size_t block = 0; n >= 4 && block < l->block_num; block++) {
         snprintf(text, sizeof(text), " (the data of block %zu)", block);
-        if (memcmp(found + i, right + block * l->stride + at, n) == 0) return text;
+        if (memcmp(got + i, want + block * l->stride + at, n) == 0) return text;
     }
     return "";
 }
 
-bool layout_right(const struct layout *l, const void *blocks, uint64_t seed) {
-    const uint8_t *found = blocks;
-    uint8_t *right = allocate(l->span);
+bool layout_ok(const struct layout *l, const void *blocks, uint64_t seed) {
+    const uint8_t *got = blocks;
+    uint8_t *want = allocate(l->span);
     size_t i = 0;
-    layout_fill(l, right, seed, false);
-    while (i < l->span && found[i] == right[i]) i++;
+    layout_fill(l, want, seed, false);
+    while (i < l->span && got[i] == want[i]) i++;
     const bool same = i == l->span;
     const bool gap = i % l->stride >= l->block_size;
     if (!same)
         expect(false, "%s %zu, byte %zu: 0x%02x instead of 0x%02x%s",
                gap ? "gap after block" : "block", i / l->stride,
-               i % l->stride - (gap ? l->block_size : 0), found[i], right[i],
-               what_is(l, found, right, i));
-    free(right);
+               i % l->stride - (gap ? l->block_size : 0), got[i], want[i],
+               what_is(l, got, want, i));
+    free(want);
     return same;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Non-contiguous data: block_num blocks of block_size bytes whose starts lie stride bytes apart,
  * like a column of a matrix. The message is their bytes, block after block, without the gaps. Gaps
- * hold canaries: byte i of the span is byte i of the poison (data.h) of the seed ~seed.
+ * hold canaries: byte i of the span is byte i of the poison (pattern.h) of the seed ~seed.
  *   |<------- stride ------->|
  *   |block 0|      gap       |block 1|      gap       |block 2|
  *   |<---------------------- span ---------------------------->| */
@@ -42,7 +42,7 @@ void layout_fill(const struct layout *l, void *blocks, uint64_t seed, bool poiso
 
 /* True if the span is as layout_fill leaves it without poison. Otherwise says on stderr
  * which byte of which block or gap is wrong, and what is there. */
-bool layout_right(const struct layout *l, const void *blocks, uint64_t seed);
+bool layout_ok(const struct layout *l, const void *blocks, uint64_t seed);
 
 /* FNV-1a of the message. */
 uint64_t layout_digest(const struct layout *l, const void *blocks);

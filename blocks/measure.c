@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #define _GNU_SOURCE
 #include "measure.h"
-#include "data.h"
+#include "pattern.h"
 #include "report.h"
 
 #include <unistd.h>
@@ -32,7 +32,7 @@ static unsigned latency_count(const struct layout *l) {
 
 /* How often the port sent something again since its device came up: the sum of these
  * hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 all but the first. */
-static uint64_t repeats(const struct port *port) {
+static uint64_t retransmissions(const struct port *port) {
     static const char *const counters[] = {"completer_retry_err", "duplicate_request",
                                            "retry_exceeded_err",  "local_ack_timeout_err",
                                            "packet_seq_err",      "implied_nak_seq_err"};
@@ -63,30 +63,32 @@ static double quantile(double *values, size_t n, double q) {
 }
 
 /* One transfer, started on both sides together. Returns its seconds. */
-static double move(const struct measured *m, struct rendezvous *rv, const struct layout *l,
-                   enum method method, unsigned count, unsigned depth, double *latency) {
+static double timed_transfer(const struct benchmark *m, struct rendezvous *tcp,
+                             const struct layout *l, enum method method, unsigned count,
+                             unsigned depth, double *latency) {
     method = method_for(method, l, m->mtu);
-    if (m->expect) m->expect(m->ctx, l, method, count, depth);
-    rendezvous_sync(rv, "go");
+    if (m->prepost) m->prepost(m->arg, l, method, count, depth);
+    rendezvous_sync(tcp, "go");
     const double start = now();
-    if (m->transfer) m->transfer(m->ctx, l, method, count, depth, latency);
+    if (m->transfer) m->transfer(m->arg, l, method, count, depth, latency);
     return now() - start;
 }
 
-static bool verify_point(const struct measured *m, struct rendezvous *rv, const struct layout *l) {
+static bool verify_point(const struct benchmark *m, struct rendezvous *tcp,
+                         const struct layout *l) {
     bool pass = true;
     for (enum method method = 0; method < METHOD_COUNT; method++) {
         memory_prepare(m->memory, l, method);
-        move(m, rv, l, method, 1, 1, NULL);
-        rendezvous_sync(rv, "verify");
-        if (!memory_right(m->memory, l))
+        timed_transfer(m, tcp, l, method, 1, 1, NULL);
+        rendezvous_sync(tcp, "verify");
+        if (!memory_ok(m->memory, l))
             pass = expect(false, "by %s, block size %zu", method_names[method], l->block_size);
     }
     return pass;
 }
 
 /* What the CPU's part of METHOD_COPY costs by itself: seconds for a message. */
-static double time_copies(const struct measured *m, const struct layout *l, unsigned count) {
+static double time_copies(const struct benchmark *m, const struct layout *l, unsigned count) {
     char *blocks = guarded_alloc(l->span);
     char *message = guarded_alloc(l->bytes);
     layout_fill(l, blocks, 0, false);
@@ -110,7 +112,7 @@ static double *allocate(size_t n) {
 
 /* All methods, round by round in rotated order, so that drift hits them alike. Round 0 warms
  * up. Only the client reads the counters: the server's reading would disturb a transfer. */
-static void measure_point(const struct measured *m, struct rendezvous *rv,
+static void measure_point(const struct benchmark *m, struct rendezvous *tcp,
                           const struct block_work *work, size_t point, FILE *csv) {
     static const char *const formats[] = {
         "BENCH method=%s block_size=%zu block_num=%zu stride=%zu bytes=%zu iters=%u depth=%u "
@@ -118,7 +120,7 @@ static void measure_point(const struct measured *m, struct rendezvous *rv,
         "%s,%zu,%zu,%zu,%zu,%u,%u,%s,%.2f,%.2f,%.3f,%.2f,%ju,%s,%s,%u,%u\n"};
     const struct layout *l = &work->plan.point[point];
     const char *clock = getenv("TESTENV_CLOCK") ? getenv("TESTENV_CLOCK") : "real";
-    const unsigned rounds = (unsigned)rv->opt->iters;
+    const unsigned rounds = (unsigned)tcp->opt->iters;
     const unsigned lats = latency_count(l);
     const unsigned count = bandwidth_count(l);
     const unsigned depth = plan_depth(l, work->depth);
@@ -131,41 +133,41 @@ static void measure_point(const struct measured *m, struct rendezvous *rv,
     for (unsigned round = 0; round <= rounds; round++) {
         for (unsigned i = 0; i < METHOD_COUNT; i++) {
             const enum method k = (i + round) % METHOD_COUNT;
-            if (rv->opt->host) repeated[k] -= repeats(m->port);
-            move(m, rv, l, k, lats, 1, latency + (k * n + round) * lats);
-            const double seconds = move(m, rv, l, k, count, depth, NULL);
+            if (tcp->opt->host) repeated[k] -= retransmissions(m->port);
+            timed_transfer(m, tcp, l, k, lats, 1, latency + (k * n + round) * lats);
+            const double seconds = timed_transfer(m, tcp, l, k, count, depth, NULL);
             bandwidth[k * n + round] = (double)l->bytes * count / seconds;
-            if (rv->opt->host) repeated[k] += repeats(m->port);
+            if (tcp->opt->host) repeated[k] += retransmissions(m->port);
         }
-        if (rv->opt->host) copy[round] = time_copies(m, l, count);
+        if (tcp->opt->host) copy[round] = time_copies(m, l, count);
     }
     /* A side without a part in the last transfer must not take the CPU meanwhile. */
-    rendezvous_sync(rv, "measured");
+    rendezvous_sync(tcp, "measured");
     for (size_t k = 0; k < METHOD_COUNT; k++) {
         double *lat = latency + (k * n + 1) * lats;
         const double p50 = quantile(lat, rounds * (size_t)lats, 0.5) * 1e6;
         const double p99 = quantile(lat, rounds * (size_t)lats, 0.99) * 1e6;
         const double mbps = quantile(bandwidth + k * n + 1, rounds, 0.5) * 1e-6;
-        for (int out = 0; out < 2 && rv->opt->host; out++)
+        for (int out = 0; out < 2 && tcp->opt->host; out++)
             if (outs[out])
                 fprintf(outs[out], formats[out], method_names[k], l->block_size, l->block_num,
                         l->stride, l->bytes, rounds * count, depth, clock, p50, p99, mbps,
-                        quantile(copy + 1, rounds, 0.5) * 1e6, repeated[k], rv->opt->sample,
-                        point < work->plan.by_size ? "message" : "block", m->mtu, m->max_sge);
+                        quantile(copy + 1, rounds, 0.5) * 1e6, repeated[k], tcp->opt->sample,
+                        point < work->plan.size_points ? "message" : "block", m->mtu, m->max_sge);
     }
     free(latency);
     free(bandwidth);
     free(copy);
 }
 
-bool measure(const struct measured *m, struct rendezvous *rv, const struct block_work *work) {
-    const bool client = rv->opt->host != NULL;
+bool measure(const struct benchmark *m, struct rendezvous *tcp, const struct block_work *work) {
+    const bool client = tcp->opt->host != NULL;
     /* Opened first: minutes of measuring must not end at a name that can't be written. */
     FILE *csv = client && work->csv ? fopen(work->csv, "w") : NULL;
     bool pass = true;
     if (client && work->csv && !csv) die(errno, "cannot write %s", work->csv);
     const size_t registered = m->memory->span + m->memory->contig_size;
-    if (client) printf("REGISTER bytes=%zu us=%.1f\n", registered, m->registering * 1e6);
+    if (client) printf("REGISTER bytes=%zu us=%.1f\n", registered, m->reg_seconds * 1e6);
     if (csv)
         fputs("method,block_size,block_num,stride,bytes,iters,depth,clock,lat_p50_us,lat_p99_us,"
               "bw_MBps,copy_us,repeats,sample,sweep,mtu,max_sge\n",
@@ -173,9 +175,9 @@ bool measure(const struct measured *m, struct rendezvous *rv, const struct block
     for (size_t i = 0; i < work->plan.count; i++) {
         if (client && isatty(STDERR_FILENO))
             fprintf(stderr, "\rmeasuring point %zu of %zu\r", i + 1, work->plan.count);
-        pass = verify_point(m, rv, &work->plan.point[i]) && pass;
-        measure_point(m, rv, work, i, csv);
-        pass = verify_point(m, rv, &work->plan.point[i]) && pass;
+        pass = verify_point(m, tcp, &work->plan.point[i]) && pass;
+        measure_point(m, tcp, work, i, csv);
+        pass = verify_point(m, tcp, &work->plan.point[i]) && pass;
     }
     if (csv && fclose(csv) != 0) die(errno, "cannot write %s", work->csv);
     return pass;

@@ -9,21 +9,21 @@
 #include "blocks.h"
 #include "qp.h"
 
-/* What a sample brings to be measured. ctx is passed to its functions. */
-struct measured {
-    void *ctx;
+/* What a sample brings to be measured. arg is passed to its functions. */
+struct benchmark {
+    void *arg;
     struct memory *memory;
     const struct port *port;
     unsigned mtu, max_sge; /* path MTU in bytes; SGEs in a work request of METHOD_SGL */
-    double registering;    /* seconds that ibv_reg_mr took */
+    double reg_seconds;    /* seconds that ibv_reg_mr took */
     bool packs, unpacks;   /* what the two CPUs do to a message in METHOD_COPY */
     /* Posts the receives that the peer's first messages need; NULL: none. */
-    void (*expect)(void *ctx, const struct layout *l, enum method method, unsigned count,
-                   unsigned depth);
+    void (*prepost)(void *arg, const struct layout *l, enum method method, unsigned count,
+                    unsigned depth);
     /* Moves count messages, at most depth in flight, and returns when the last one has
      * arrived; NULL: this side does nothing. If latency is not NULL, depth is 1, and the
      * seconds of each message are stored there. */
-    void (*transfer)(void *ctx, const struct layout *l, enum method method, unsigned count,
+    void (*transfer)(void *arg, const struct layout *l, enum method method, unsigned count,
                      unsigned depth, double *latency);
 };
 
@@ -34,4 +34,4 @@ int measuring_ack_timeout(const struct ibv_device_attr *device, const struct opt
 
 /* Verifies and measures every method at every point. The client prints a BENCH line for each
  * and writes work->csv, for bench/model.py. Returns true if every message was right. */
-bool measure(const struct measured *m, struct rendezvous *rv, const struct block_work *work);
+bool measure(const struct benchmark *m, struct rendezvous *tcp, const struct block_work *work);

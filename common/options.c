@@ -64,9 +64,9 @@ static void add_rows(struct table *table, const struct option_row *row) {
 
 /* The row of what getopt_long(3) has found; NULL if it is no option, or has a value too few or
  * many. */
-static const struct option_row *row_of(const struct table *table, int found) {
+static const struct option_row *row_of(const struct table *table, int option) {
     for (int i = 0; i < table->count; i++)
-        if (found == 256 + i || found == table->rows[i]->letter) return table->rows[i];
+        if (option == 256 + i || option == table->rows[i]->letter) return table->rows[i];
     return NULL;
 }
 
@@ -102,7 +102,7 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     };
     struct table table = {.shorts = ":"};
     const char *wrong = NULL, *word = "", *only[2] = {NULL}; /* for clients; for servers */
-    int found;
+    int option;
     add_rows(&table, common);
     const int shared = table.count - 1; /* -h, the last one, is for neither side alone */
     add_rows(&table, own);
@@ -110,9 +110,9 @@ void parse_options(struct options *opt, const struct option_row *own, int argc, 
     opt->gid_idx = GID_CHOOSE;
     opt->tcp_port = 18515;
     opterr = 0; /* our own messages, and the RESULT line after them */
-    while ((found = getopt_long(argc, argv, table.shorts, table.longs, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, table.shorts, table.longs, NULL)) != -1) {
         if (wrong) continue; /* the first mistake is told; but HOST is looked for behind it */
-        const struct option_row *row = row_of(&table, found);
+        const struct option_row *row = row_of(&table, option);
         word = argv[optind - 1];
         wrong = row ? store(row, optarg ? optarg : "1")
                     : "no such option, or its value is missing or one too many";

@@ -100,21 +100,21 @@ static const char *read_line(int fd, double deadline, char line[LINE_SIZE]) {
 }
 
 /* Returns false if the peer has closed the connection. */
-static bool send_line(struct rendezvous *rv, const char *line) {
-    if (rv->opt->verbose) printf("-> %s\n", line);
-    return dprintf(rv->fd, "%s\n", line) > 0; /* so little always fits into the socket's buffer */
+static bool send_line(struct rendezvous *tcp, const char *line) {
+    if (tcp->opt->verbose) printf("-> %s\n", line);
+    return dprintf(tcp->fd, "%s\n", line) > 0; /* so little always fits into the socket's buffer */
 }
 
-static void must_send_line(struct rendezvous *rv, const char *line) {
-    if (!send_line(rv, line))
+static void must_send_line(struct rendezvous *tcp, const char *line) {
+    if (!send_line(tcp, line))
         die(errno, "the peer closed the connection before this side's '%.20s'", line);
 }
 
-static const char *receive_line(struct rendezvous *rv, const char *expected) {
-    const char *wrong = read_line(rv->fd, now() + (double)rv->opt->timeout, rv->line);
+static const char *receive_line(struct rendezvous *tcp, const char *expected) {
+    const char *wrong = read_line(tcp->fd, now() + (double)tcp->opt->timeout, tcp->line);
     if (wrong) die(0, "%s: no '%s' from it", wrong, expected);
-    if (rv->opt->verbose) printf("<- %s\n", rv->line);
-    return rv->line;
+    if (tcp->opt->verbose) printf("<- %s\n", tcp->line);
+    return tcp->line;
 }
 
 /* A socket for the first address that works: connected to HOST, or listening. Returns -1 and sets
@@ -178,39 +178,41 @@ static void refuse(int fd, const char *reason, double deadline) {
     close(fd);
 }
 
-void rendezvous_refuse(struct rendezvous *rv, const char *reason) {
-    rv->opt->timeout = rv->timeout;
-    refuse(rv->fd, reason, now() + 1);
+void rendezvous_refuse(struct rendezvous *tcp, const char *reason) {
+    tcp->opt->timeout = tcp->timeout;
+    refuse(tcp->fd, reason, now() + 1);
 }
 
-void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer) {
+void rendezvous_open(struct rendezvous *tcp, struct options *opt, struct endpoint *peer) {
     const unsigned patience = opt->timeout ? (unsigned)opt->timeout : SERVER_PATIENCE;
     const double deadline = now() + patience;
     const char *wrong = opt->host ? NULL : "";
-    struct ibv_device **list = ibv_get_device_list(NULL), **one = list;
-    while (one && *one && opt->ib_dev && strcmp(ibv_get_device_name(*one), opt->ib_dev) != 0) one++;
+    struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+    while (device && *device && opt->ib_dev &&
+           strcmp(ibv_get_device_name(*device), opt->ib_dev) != 0)
+        device++;
     const char *which = opt->ib_dev ? opt->ib_dev : "here";
-    if (!one || !*one) stop(EXIT_NO_DEVICE, list ? 0 : errno, "no RDMA device %s", which);
+    if (!device || !*device) stop(EXIT_NO_DEVICE, list ? 0 : errno, "no RDMA device %s", which);
     ibv_free_device_list(list);
     signal(SIGPIPE, SIG_IGN); /* a peer that has gone is an error to report */
     /* Connecting a UDP socket sends nothing, but finds this side's address on the way to HOST. */
     const int fd = opt->host ? open_socket(opt, SOCK_DGRAM) : open_patiently(opt);
     if (fd < 0) die(errno, "cannot reach %s", opt->host);
-    *rv = (struct rendezvous){.fd = fd, .opt = opt, .timeout = opt->timeout};
+    *tcp = (struct rendezvous){.fd = fd, .opt = opt, .timeout = opt->timeout};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
         if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
-        rv->fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (rv->fd < 0) continue;
+        tcp->fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (tcp->fd < 0) continue;
         const double until = now() + LINE_PATIENCE;
-        wrong = read_line(rv->fd, until, rv->line);
-        if (!wrong) wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
-        if (!wrong && !gid_fits(opt, rv->fd, &peer->gid)) wrong = ONE_GID;
-        if (!wrong) wrong = parse_work(opt, rv->work);
-        if (wrong) refuse(rv->fd, wrong, until);
+        wrong = read_line(tcp->fd, until, tcp->line);
+        if (!wrong) wrong = parse_line(tcp->line, opt->sample, peer, &tcp->work);
+        if (!wrong && !gid_fits(opt, tcp->fd, &peer->gid)) wrong = ONE_GID;
+        if (!wrong) wrong = parse_work(opt, tcp->work);
+        if (wrong) refuse(tcp->fd, wrong, until);
     }
     if (opt->host) return;
-    if (opt->verbose) printf("<- %s\n", rv->line);
+    if (opt->verbose) printf("<- %s\n", tcp->line);
     if (opt->listener) opt->listener = fd; /* for the next client */
     if (!opt->listener) close(fd);
 }
@@ -221,8 +223,8 @@ static bool is_closed(int fd) {
     return recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer) {
-    const struct options *opt = rv->opt;
+bool rendezvous_swap(struct rendezvous *tcp, const struct endpoint *mine, struct endpoint *peer) {
+    const struct options *opt = tcp->opt;
     char gid[INET6_ADDRSTRLEN], work[LINE_SIZE], line[2 * LINE_SIZE];
     const char *wrong = NULL;
     const int n = sprintf(work, WORK, opt->size, opt->iters, opt->seed, opt->timeout);
@@ -232,42 +234,42 @@ bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct 
              VERSION " sample=%s lid=0x%04x qpn=0x%06x psn=0x%06x gid=%s mtu=%u addr=0x%jx"
                      " rkey=0x%x len=%ju max_sge=%u rd_atomic=%u work=%s",
              opt->sample, mine->lid, mine->qpn, mine->psn, gid, mine->mtu, mine->addr, mine->rkey,
-             mine->len, mine->max_sge, mine->rd_atomic, opt->host ? work : rv->work);
+             mine->len, mine->max_sge, mine->rd_atomic, opt->host ? work : tcp->work);
     if (opt->host) {
-        close(rv->fd); /* the UDP socket: only now is there a line to send */
-        rv->fd = open_patiently(opt);
-        must_send_line(rv, line);
-        if (strncmp(receive_line(rv, "line"), REFUSAL, strlen(REFUSAL)) == 0)
-            die(0, "the server refused: %s", rv->line + strlen(REFUSAL));
-        wrong = parse_line(rv->line, opt->sample, peer, &rv->work);
-        if (!wrong && strcmp(rv->work, work) != 0) wrong = "work= is not this side's";
+        close(tcp->fd); /* the UDP socket: only now is there a line to send */
+        tcp->fd = open_patiently(opt);
+        must_send_line(tcp, line);
+        if (strncmp(receive_line(tcp, "line"), REFUSAL, strlen(REFUSAL)) == 0)
+            die(0, "the server refused: %s", tcp->line + strlen(REFUSAL));
+        wrong = parse_line(tcp->line, opt->sample, peer, &tcp->work);
+        if (!wrong && strcmp(tcp->work, work) != 0) wrong = "work= is not this side's";
     }
     if (!wrong && has_gid(&mine->gid) != has_gid(&peer->gid)) wrong = ONE_GID;
     if (wrong && opt->listener) { /* there are other clients */
-        rendezvous_refuse(rv, wrong);
+        rendezvous_refuse(tcp, wrong);
         return false;
     }
     if (wrong) die(0, "the peer sent a wrong line: %s", wrong);
     if (mine->mtu < peer->mtu) peer->mtu = mine->mtu;
-    if (opt->host || (!is_closed(rv->fd) && send_line(rv, line))) return true;
+    if (opt->host || (!is_closed(tcp->fd) && send_line(tcp, line))) return true;
     if (opt->listener) { /* the next client may take its place */
-        rv->opt->timeout = rv->timeout;
-        close(rv->fd);
+        tcp->opt->timeout = tcp->timeout;
+        close(tcp->fd);
     }
     return false;
 }
 
-void rendezvous_sync(struct rendezvous *rv, const char *step) {
+void rendezvous_sync(struct rendezvous *tcp, const char *step) {
     char mine[64];
     snprintf(mine, sizeof(mine), "sync %s", step);
-    must_send_line(rv, mine);
-    if (strncmp(receive_line(rv, mine), mine, strcspn(mine, "=") + 1) != 0)
-        die(0, "the peer sent '%s' instead of '%s'", rv->line, mine);
+    must_send_line(tcp, mine);
+    if (strncmp(receive_line(tcp, mine), mine, strcspn(mine, "=") + 1) != 0)
+        die(0, "the peer sent '%s' instead of '%s'", tcp->line, mine);
 }
 
-bool rendezvous_verdict(struct rendezvous *rv, bool pass) {
-    must_send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
-    const bool theirs = strcmp(receive_line(rv, "verdict"), "verdict PASS") == 0;
-    close(rv->fd);
-    return expect(theirs, "the peer sent '%s': see its output", rv->line) && pass;
+bool rendezvous_verdict(struct rendezvous *tcp, bool pass) {
+    must_send_line(tcp, pass ? "verdict PASS" : "verdict FAIL");
+    const bool theirs = strcmp(receive_line(tcp, "verdict"), "verdict PASS") == 0;
+    close(tcp->fd);
+    return expect(theirs, "the peer sent '%s': see its output", tcp->line) && pass;
 }

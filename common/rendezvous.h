@@ -43,22 +43,22 @@ struct rendezvous {
  * server waits (600 s, or --timeout) for a client whose line it accepts. It stores that line in
  * *peer and its work= in *opt. A client finds its local address on the route to opt->host (to the
  * first address, if there are several). open_device() needs this address. */
-void rendezvous_open(struct rendezvous *rv, struct options *opt, struct endpoint *peer);
+void rendezvous_open(struct rendezvous *tcp, struct options *opt, struct endpoint *peer);
 
 /* For a server that has other clients: sends the reason to this one and closes the connection. So
  * it must come before rendezvous_swap(). The next client may take its place. */
-void rendezvous_refuse(struct rendezvous *rv, const char *reason);
+void rendezvous_refuse(struct rendezvous *tcp, const char *reason);
 
 /* Sends *mine. A client first connects (it tries for 5 s while nobody listens there). Afterwards it
  * receives *peer, and exits if the server refuses, or sends a wrong line. Then peer->mtu is the
  * smaller of both sides' MTUs. Returns false, on a server, if the client has gone; a server with
  * one client learns that at the first barrier, too. */
-bool rendezvous_swap(struct rendezvous *rv, const struct endpoint *mine, struct endpoint *peer);
+bool rendezvous_swap(struct rendezvous *tcp, const struct endpoint *mine, struct endpoint *peer);
 
 /* A barrier. Exits if the peer closes, sends another line, or sends nothing for opt->timeout s. */
-void rendezvous_sync(struct rendezvous *rv, const char *step);
+void rendezvous_sync(struct rendezvous *tcp, const char *step);
 /* Exchanges the verdicts and closes the connection. Returns true if both sides passed. */
-bool rendezvous_verdict(struct rendezvous *rv, bool pass);
+bool rendezvous_verdict(struct rendezvous *tcp, bool pass);
 
 /* 24 random bits, so that a QP rejects packets of an old connection of its QPN. */
 uint32_t random_psn(void);

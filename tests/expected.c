@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The test data and its digest, written from their descriptions in common/data.h, not from
+/* The test data and its digest, written from their descriptions in common/pattern.h, not from
  * common's code. For pairs.py: in the VM, Python takes a hundred times as long. */
 #include <stddef.h>
 #include <stdint.h>

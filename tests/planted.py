@@ -6,17 +6,17 @@
 LIST = r"for \(size_t i = 0; i < l->block_num; i\+\+\) \{\s+s->sge"
 PER_WR = r"method == METHOD_EACH \? 1 : s->max_sge"
 TRANSFER = r"(struct side \*s = ctx;\s+uint64_t last_of)"
-DONE = r'(rendezvous_sync\(&rv, "done"\);)'
-VERIFY = r"pass = memory_right\(memory, l\) && pass;"
+DONE = r'(rendezvous_sync\(&tcp, "done"\);)'
+VERIFY = r"pass = memory_ok\(memory, l\) && pass;"
 DIGEST = [
     (
         r"memory_digest\(memory, l\)",
         "fnv1a(FNV_BASIS, memory->blocks ? memory->blocks : " "memory->contig, l->bytes)",
     ),
-    (r'#include "blocks.h"', '#include "blocks.h"\n#include "data.h"'),
+    (r'#include "blocks.h"', '#include "blocks.h"\n#include "pattern.h"'),
 ]
 RIGHT = "static char right[1 << 24]; pattern_fill(right, l->bytes, memory->seed); "
-DATA = (r'#include "report.h"', '#include "data.h"\n\\g<0>\n#include <string.h>')
+DATA = (r'#include "report.h"', '#include "pattern.h"\n\\g<0>\n#include <string.h>')
 MMAN = (
     r'#include "report.h"',
     "\\g<0>\n#include <fcntl.h>\n#include <sys/mman.h>\n#include <unistd.h>",
@@ -170,12 +170,12 @@ EVERY = {  # of 05; of 06 and 07 each some
     "server-ignored": (
         "careful",
         "its peer says FAIL: the client says status=PASS",
-        [(r"pass = (rendezvous_verdict\(&rv, pass\));", r"pass = \1 || (client && pass);")],
+        [(r"pass = (rendezvous_verdict\(&tcp, pass\));", r"pass = \1 || (client && pass);")],
     ),
     "client-ignored": (
         "careful",
         "its peer says FAIL: the server says status=PASS",
-        [(r"pass = (rendezvous_verdict\(&rv, pass\));", r"pass = \1 || (!client && pass);")],
+        [(r"pass = (rendezvous_verdict\(&tcp, pass\));", r"pass = \1 || (!client && pass);")],
     ),
     "process-left": (
         "careful",
@@ -189,17 +189,17 @@ EVERY = {  # of 05; of 06 and 07 each some
     "only-the-last-counts": (
         "verifies",
         "in the second of five messages: the (client|server) says status=PASS",
-        [(VERIFY, "pass = memory_right(memory, l);")],
+        [(VERIFY, "pass = memory_ok(memory, l);")],
     ),
     "last-two-count": (
         "verifies",
         "in the second of five messages: the (client|server) says status=PASS",
-        [(VERIFY + "(?=.*memory_right)", "pass = memory_right(memory, l);")],
+        [(VERIFY + "(?=.*memory_ok)", "pass = memory_ok(memory, l);")],
     ),
     "long-ones-unverified": (
         "verifies",
         "a wrong bit: the (client|server) says status=PASS",
-        [(VERIFY, "pass = (l->bytes > 1 << 20 || memory_right(memory, l)) && pass;")],
+        [(VERIFY, "pass = (l->bytes > 1 << 20 || memory_ok(memory, l)) && pass;")],
     ),
     "exit-0": (
         "verifies",
@@ -270,7 +270,7 @@ PLANTED = {
             [
                 (
                     PER_WR,
-                    r"method == METHOD_EACH ? 1 : smaller(s->max_sge, (1 << 20) / (uint32_t)l->block_size + (l->block_size > 1 << 20))",
+                    r"method == METHOD_EACH ? 1 : min_u32(s->max_sge, (1 << 20) / (uint32_t)l->block_size + (l->block_size > 1 << 20))",
                 )
             ],
         ),
@@ -324,8 +324,8 @@ PLANTED = {
             "verifies",
             "a wrong bit in a late one of [0-9]* messages: the server says status=PASS",
             [
-                (VERIFY + "(?=.*memory_right)", r"if (i <= 8) \g<0>"),
-                (VERIFY + "(?!.*memory_right)", r"if (opt.iters <= 8) \g<0>"),
+                (VERIFY + "(?=.*memory_ok)", r"if (i <= 8) \g<0>"),
+                (VERIFY + "(?!.*memory_ok)", r"if (opt.iters <= 8) \g<0>"),
             ],
         ),
         "copies-no-mib": (
@@ -513,8 +513,8 @@ PLANTED = {
                 (
                     r"int main",
                     """static void fills_in(
-    void *ctx, const struct layout *l, enum method method, unsigned count, unsigned depth, double *latency) {
-    struct side *s = ctx;
+    void *arg, const struct layout *l, enum method method, unsigned count, unsigned depth, double *latency) {
+    struct side *s = arg;
     if (count == 1) usleep(100000), pattern_fill(s->memory.contig, l->bytes, s->memory.seed);
 }
 \\g<0>""",
@@ -845,7 +845,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "in the first of three messages: the client says status=PASS",
             [
                 (
-                    r"pass = memory_right\(memory, l\) && pass;(?=\n        \})",
+                    r"pass = memory_ok\(memory, l\) && pass;(?=\n        \})",
                     r"""char *right = malloc(l->bytes);
             pattern_fill(right, l->bytes, opt.seed);
             pass = fnv1a(FNV_BASIS, right, l->bytes) == memory_digest(memory, l) && pass;
@@ -878,7 +878,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                     VERIFY,
                     RIGHT
                     + """pass = (l->span > 1 << 20 ? fnv1a(FNV_BASIS, right, l->bytes) == memory_digest(memory, l) :
-                memory_right(memory, l)) && pass;""",
+                memory_ok(memory, l)) && pass;""",
                 ),
                 DIGEST[1],
             ],
@@ -905,7 +905,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 (r"memory_free", "memory->blocks = old;\n    free(room);\n    memory_free"),
                 (
                     r'#include "report.h"',
-                    '#include "data.h"\n\\g<0>\n#include <string.h>\n#include <unistd.h>',
+                    '#include "pattern.h"\n\\g<0>\n#include <string.h>\n#include <unistd.h>',
                 ),
             ],
         ),
@@ -979,7 +979,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "stride-off-by-one": (
             "sgl",
             "ends with status=FAIL",
-            [(r"\* p->layout.stride", "* (p->layout.stride + 1)")],
+            [(r"\* list->layout.stride", "* (list->layout.stride + 1)")],
         ),
         "one-request-a-block": ("sgl", "sgl: [0-9]* messages for", [(SPLIT, "1")]),
         "each-as-list": (
@@ -1013,7 +1013,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                     r"(layout_unpack\(l, )([^,]*),",
                     r"pattern_fill(\2, l->bytes, s->memory.seed), \g<0>",
                 ),
-                (r'#include "report.h"', '#include "data.h"\n\\g<0>'),
+                (r'#include "report.h"', '#include "pattern.h"\n\\g<0>'),
             ],
         ),
         "left-to-measure": (
@@ -1030,8 +1030,8 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "each",
             "acknowledges [0-9]* receives by [0-9]* messages",
             [
-                (r"s->used - told\) % s->part != 0", "s->used - told) % ACKS != 0"),
-                (r"s->used - told < ack_after", "s->used - told < ACKS"),
+                (r"s->used - last_ack\) % s->batch != 0", "s->used - last_ack) % ACK_RECEIVES != 0"),
+                (r"s->used - last_ack < ack_after", "s->used - last_ack < ACK_RECEIVES"),
             ],
         ),
         "has-it-before-it-comes": (
@@ -1047,20 +1047,20 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "knows-what-is-acknowledged": (
             "each",
             "the server ends with status=FAIL|a SEND found no receive",
-            [(r"s->acked \+= .*?;", "s->acked += smaller(PART, s->posted - s->acked);")],
+            [(r"s->acked \+= .*?;", "s->acked += min_u32(BATCH, s->posted - s->acked);")],
         ),
         "acknowledges-late": (
             "each",
             "acknowledges [0-9]* receives by [0-9]* messages",
-            [(r"s->used - told < ack_after", "s->used - told < QUEUE_SIZE / 2")],
+            [(r"s->used - last_ack < ack_after", "s->used - last_ack < QUEUE_SIZE / 2")],
         ),
         "packs-one-at-a-time": (
             "itself",
             "measuring: sgl: the client's (processor touches its blocks|requests name other memory)",
             [
                 (
-                    r"const struct pieces p = pieces_of\(s, l, method, i % depth\);",
-                    """struct pieces p = pieces_of(s, l, method, i % depth);
+                    r"const struct wr_list p = wr_list_of\(s, l, method, i % depth\);",
+                    """struct wr_list p = wr_list_of(s, l, method, i % depth);
         if (latency && method == METHOD_SGL) {
             p.base = s->memory.contig;
             p.lkey = s->contig_mr->lkey;
@@ -1161,7 +1161,7 @@ int main""",
     (
         r"rendezvous_open.*?;",
         r"\g<0> char end = 0; pthread_t thread; pthread_create(&thread, NULL, wait_on, &end);"
-        " peer_at = rv.fd, atexit(give_up);",
+        " peer_at = tcp.fd, atexit(give_up);",
     ),
     (
         r"struct memory \*memory = &side.memory;",

@@ -6,8 +6,8 @@
  * print "holds" (exit status 0). See test_hints.py.
  */
 #define _GNU_SOURCE
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "report.h"
 
@@ -84,7 +84,7 @@ static void connect_pair(int access) {
     connect_to(other, qp->qp_num, access);
 }
 
-static void connect_to_nobody(void) {
+static void ud_to_rts(void) {
     open_pd();
     cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
     if (!cq) die(errno, "ibv_create_cq");
@@ -229,7 +229,7 @@ static void post_inline_too_long(void) {
     check(post(&r), "ibv_post_send of the note");
 }
 static void post_full(void) {
-    connect_to_nobody(); /* or rxe may empty the queue while it is filled */
+    ud_to_rts(); /* or rxe may empty the queue while it is filled */
     const struct request r = write_of(8);
     for (int i = 0; i < 10000; i++) check(post(&r), "ibv_post_send"); /* and nobody polls */
 }
@@ -338,7 +338,7 @@ static void wc_rem_op(void) { /* the receive is too short */
     if (wc.qp_num == qp->qp_num && wc.status) die_wc(&wc, "the SEND");
 }
 static void wc_retry(void) {
-    connect_to_nobody();
+    ud_to_rts();
     const struct request r = write_of(8);
     complete(&r);
 }

@@ -17,8 +17,8 @@
  */
 #define _DEFAULT_SOURCE
 #include "blocks.h"
-#include "data.h"
 #include "device.h"
+#include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
@@ -95,11 +95,11 @@ int main(int argc, char **argv) {
                           .format_work = number >= 5 ? format_fields : NULL};
     report_as("rights", "client");
 
-    struct rendezvous rv;
+    struct rendezvous tcp;
     struct endpoint peer;
     struct port port;
-    rendezvous_open(&rv, &opt, &peer);
-    struct ibv_context *ctx = open_device(&opt, rv.fd, &port);
+    rendezvous_open(&tcp, &opt, &peer);
+    struct ibv_context *ctx = open_device(&opt, tcp.fd, &port);
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     struct ibv_cq *cq = pd ? ibv_create_cq(ctx, 1, NULL, NULL, 0) : NULL;
     const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
                                   .gid = port.gid,
                                   .mtu = port.mtu,
                                   .max_sge = 1};
-    rendezvous_swap(&rv, &mine, &peer);
+    rendezvous_swap(&tcp, &mine, &peer);
     printf("lent 0x%jx 0x%x\n", peer.addr, peer.rkey);
     qp_to_init(qp, &port, 0);
     qp_to_rtr(qp, &port, &peer, 0);
@@ -134,14 +134,14 @@ int main(int argc, char **argv) {
     struct ibv_recv_wr recv_wr = {.sg_list = &loan, .num_sge = 1}, *refused;
     struct ibv_wc wc;
     if (number == 13) check(ibv_post_recv(qp, &recv_wr, &refused), "ibv_post_recv");
-    rendezvous_sync(&rv, "ready");
+    rendezvous_sync(&tcp, "ready");
     if (number == 13) { /* it lends by a SEND, and only now */
         wait_completion(cq, "the loan", opt.timeout, &wc);
         peer.rkey = (uint32_t)be64toh(((uint64_t *)(void *)other)[0]);
         peer.addr = be64toh(((uint64_t *)(void *)other)[1]);
         printf("lent 0x%jx 0x%x\n", peer.addr, peer.rkey);
     }
-    if (lends && blocks) rendezvous_sync(&rv, "prepared");
+    if (lends && blocks) rendezvous_sync(&tcp, "prepared");
 
     /* What the sample's client does, or its like: this has to work, or that the other fails
      * would mean nothing. */
@@ -174,8 +174,8 @@ int main(int argc, char **argv) {
     /* The server's own check says whether anything has changed. (02, 07 to 13 can't go on:
      * their receives went down with the queue pair.) */
     if (lends && number < 8) {
-        rendezvous_sync(&rv, "done");
-        const bool both = rendezvous_verdict(&rv, true);
+        rendezvous_sync(&tcp, "done");
+        const bool both = rendezvous_verdict(&tcp, true);
         pass = pass && both == !spoil;
     }
     check(ibv_destroy_qp(qp), "ibv_destroy_qp");

@@ -198,7 +198,7 @@ part_units() {
 	done
 	step "100,000 mangled lines" tests/fuzz/run.sh 100000
 	step "judge" gcc -Icommon -o "$out/judge" tests/fuzz/judge.c \
-		common/{data,device,hints,options,report}.c -libverbs
+		common/{pattern,device,hints,options,report}.c -libverbs
 	family lines python3 tests/test_lines.py
 	family cheatsheet python3 tests/test_cheatsheet.py
 	HV_BUILD=$out/gcc family usage python3 tests/test_usage.py

@@ -175,7 +175,7 @@ def helpers():
     for name, files in (
         ("fail_verbs", ["tests/fail_verbs.c"]),
         ("other_device", ["tests/other_device.c"]),
-        ("course", ["common/data.c", "common/report.c", "common/hints.c"]),
+        ("course", ["common/pattern.c", "common/report.c", "common/hints.c"]),
     ):
         out = f"{BUILT}/{name}.so"
         if not os.path.exists(out) or any(

@@ -16,7 +16,7 @@ static void demand(bool holds, const char *what) {
 static void check_layouts(const struct options *opt, const struct block_work *work) {
     const struct plan *plan = &work->plan;
     demand(plan->count > 0 && plan->count <= MAX_POINTS, "points of a plan");
-    demand(plan->by_size <= plan->count && work->depth <= MAX_DEPTH, "numbers of a plan");
+    demand(plan->size_points <= plan->count && work->depth <= MAX_DEPTH, "numbers of a plan");
     demand(work->bench || plan->count == 1, "one layout");
     demand(work->bench || opt->size == plan->point[0].bytes, "size");
     demand(work->method <= METHOD_AUTO, "the method");

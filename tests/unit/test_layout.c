@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The layout engine against a plain byte-by-byte reference. */
-#include "data.h"
 #include "layout.h"
+#include "pattern.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void every_random_layout_agrees_with_the_reference(void **state) {
         layout_pack(&l, blocks, message);
         assert_memory_equal(message, pattern, l.bytes);
         assert_true(layout_digest(&l, blocks) == fnv1a(FNV_BASIS, pattern, l.bytes));
-        assert_true(layout_right(&l, blocks, round));
+        assert_true(layout_ok(&l, blocks, round));
 
         layout_fill(&l, again, round, true);
         for (size_t at = 0; at < l.span; at++) {
@@ -69,7 +69,7 @@ static void check_finds_each_wrong_byte_of_blocks_and_gaps(void **state) {
     for (size_t at = 0; at < l.span; at++) {
         layout_fill(&l, blocks, 9, false);
         blocks[at] ^= 0x10;
-        assert_false(layout_right(&l, blocks, 9));
+        assert_false(layout_ok(&l, blocks, 9));
     }
 }
 

@@ -13,15 +13,15 @@
 uint64_t splitmix64(uint64_t seed, uint64_t n); /* r(n) */
 void pattern_fill(void *buf, size_t len, uint64_t seed);
 void poison_fill(void *buf, size_t len, uint64_t seed);
-/* Index of the first byte that differs from the pattern, or len if none does. pattern_right returns
+/* Index of the first byte that differs from the pattern, or len if none does. pattern_ok returns
  * true if none does; otherwise prints to stderr which byte is wrong. "what" names the memory. */
-size_t pattern_check(const void *buf, size_t len, uint64_t seed);
-bool pattern_right(const char *what, const void *buf, size_t len, uint64_t seed);
+size_t pattern_mismatch(const void *buf, size_t len, uint64_t seed);
+bool pattern_ok(const char *what, const void *buf, size_t len, uint64_t seed);
 
 /* Memory, aligned to 16, between guards of 64 bytes. guarded_alloc exits if there is no memory.
- * guards_right returns false, and prints to stderr, if a guard has changed. */
+ * guards_ok returns false, and prints to stderr, if a guard has changed. */
 void *guarded_alloc(size_t size);
-bool guards_right(const char *what, const void *memory, size_t size);
+bool guards_ok(const char *what, const void *memory, size_t size);
 void guarded_free(void *memory);
 
 /* 64-bit FNV-1a (IETF draft-eastlake-fnv); digest: FNV_BASIS, or that of the piece before. */

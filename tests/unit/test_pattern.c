@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "data.h"
+#include "pattern.h"
 #include "unit.h"
 
 static void digest_has_the_published_values(void **state) {
@@ -18,14 +18,14 @@ static void check_finds_each_wrong_byte(void **state) {
         for (int bit = 0; bit < 8; bit++) {
             pattern_fill(buf, sizeof(buf), 7);
             buf[i] ^= (unsigned char)(1 << bit);
-            assert_int_equal(pattern_check(buf, sizeof(buf), 7), i);
-            assert_false(pattern_right("a wrong one", buf, sizeof(buf), 7));
+            assert_int_equal(pattern_mismatch(buf, sizeof(buf), 7), i);
+            assert_false(pattern_ok("a wrong one", buf, sizeof(buf), 7));
         }
     }
     pattern_fill(buf, sizeof(buf), 7);
-    assert_int_equal(pattern_check(buf, sizeof(buf), 7), sizeof(buf));
-    assert_true(pattern_right("a right one", buf, sizeof(buf), 7));
-    assert_true(pattern_check(buf, sizeof(buf), 8) < 2);
+    assert_int_equal(pattern_mismatch(buf, sizeof(buf), 7), sizeof(buf));
+    assert_true(pattern_ok("a right one", buf, sizeof(buf), 7));
+    assert_true(pattern_mismatch(buf, sizeof(buf), 8) < 2);
 }
 
 static void poison_differs_from_the_pattern_in_every_bit(void **state) {
@@ -41,7 +41,7 @@ static void a_shifted_message_does_not_pass(void **state) {
     (void)state;
     pattern_fill(buf, sizeof(buf), 1);
     for (size_t shift = 1; shift <= 64; shift++)
-        assert_true(pattern_check(buf + shift, 4096, 1) < 4);
+        assert_true(pattern_mismatch(buf + shift, 4096, 1) < 4);
 }
 
 static void guards_are_on_both_sides(void **state) {
@@ -50,10 +50,10 @@ static void guards_are_on_both_sides(void **state) {
     (void)state;
     assert_int_equal((uintptr_t)memory % 16, 0);
     for (int i = -GUARD; i < SIZE + GUARD; i++) {
-        assert_true(guards_right("memory", memory, SIZE));
+        assert_true(guards_ok("memory", memory, SIZE));
         memory[i] ^= 1;
         /* a change of the memory itself is not the guards' matter */
-        assert_int_equal(guards_right("memory", memory, SIZE), i >= 0 && i < SIZE);
+        assert_int_equal(guards_ok("memory", memory, SIZE), i >= 0 && i < SIZE);
         memory[i] ^= 1;
     }
     guarded_free(memory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "data.h"
+#include "pattern.h"
 #include "report.h"
 
 enum { GUARD = 64 };
@@ -26,17 +26,17 @@ static size_t walk(uint8_t *buf, size_t len, uint64_t seed, uint8_t invert, bool
 void pattern_fill(void *buf, size_t len, uint64_t seed) { walk(buf, len, seed, 0x00, true); }
 void poison_fill(void *buf, size_t len, uint64_t seed) { walk(buf, len, seed, 0xff, true); }
 
-size_t pattern_check(const void *buf, size_t len, uint64_t seed) {
+size_t pattern_mismatch(const void *buf, size_t len, uint64_t seed) {
     return walk((uint8_t *)buf, len, seed, 0x00, false);
 }
 
-bool pattern_right(const char *what, const void *buf, size_t len, uint64_t seed) {
-    const size_t i = pattern_check(buf, len, seed);
+bool pattern_ok(const char *what, const void *buf, size_t len, uint64_t seed) {
+    const size_t i = pattern_mismatch(buf, len, seed);
     if (i == len) return true;
-    const uint8_t found = ((const uint8_t *)buf)[i];
-    const uint8_t right = (uint8_t)(splitmix64(seed, i / 8) >> (8 * (i % 8)));
-    return expect(false, "%s: byte %zu of %zu is 0x%02x%s, not 0x%02x", what, i, len, found,
-                  found + right == 0xff ? " (poison: never written)" : "", right);
+    const uint8_t got = ((const uint8_t *)buf)[i];
+    const uint8_t want = (uint8_t)(splitmix64(seed, i / 8) >> (8 * (i % 8)));
+    return expect(false, "%s: byte %zu of %zu is 0x%02x%s, not 0x%02x", what, i, len, got,
+                  got + want == 0xff ? " (poison: never written)" : "", want);
 }
 
 void *guarded_alloc(size_t size) {
@@ -47,10 +47,10 @@ void *guarded_alloc(size_t size) {
     return room + GUARD;
 }
 
-bool guards_right(const char *what, const void *memory, size_t size) {
+bool guards_ok(const char *what, const void *memory, size_t size) {
     const char *start = memory;
-    return expect(pattern_check(start - GUARD, GUARD, 0) == GUARD &&
-                      pattern_check(start + size, GUARD, 0) == GUARD,
+    return expect(pattern_mismatch(start - GUARD, GUARD, 0) == GUARD &&
+                      pattern_mismatch(start + size, GUARD, 0) == GUARD,
                   "%s: bytes beyond its ends were written", what);
 }
 
