@@ -15,18 +15,19 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=06_scatter_read role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. The server exposes memory for the longest
+ * Rendezvous: for the fields of work= see work.h. The server exposes memory for the longest
  * message; its rd_atomic says how many READs it answers at a time. All iters messages are
  * the same: the pattern (pattern.h) of seed. Barriers: "ready"; before each message "prepared"
  * (memory is filled or poisoned); after each message "moved", after the last one "done"
  * instead. With --bench: those of measure.h.
  */
-#include "blocks.h"
 #include "device.h"
 #include "measure.h"
+#include "memory.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
+#include "work.h"
 
 enum { QUEUE_SIZE = 1024 }; /* work requests in the send queue, at most */
 enum { READS = 16 };        /* outstanding at a time, if both devices allow it */

@@ -16,7 +16,7 @@
  *   moved 64 blocks by method sgl: 2 work requests in all
  *   RESULT sample=07_gssr role=client status=PASS bytes=262144 digest=...
  *
- * Rendezvous: for the fields of work= see blocks.h. No side exposes memory. All iters messages are
+ * Rendezvous: for the fields of work= see work.h. No side exposes memory. All iters messages are
  * the same: the pattern (pattern.h) of seed, in SENDs in block order. sgl: max_sge blocks in each
  * SEND (the smaller max_sge of both sides). each: one block. copy: one SEND. auto: sgl if a block
  * has at least path-MTU bytes, else copy. An acknowledgement is a SEND of no bytes; its immediate
@@ -28,12 +28,13 @@
  * use them); after each message "moved", after the last one "done" instead. With --bench: those of
  * measure.h.
  */
-#include "blocks.h"
 #include "device.h"
 #include "measure.h"
+#include "memory.h"
 #include "qp.h"
 #include "rendezvous.h"
 #include "report.h"
+#include "work.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -245,6 +246,7 @@ static void prepost_messages(void *arg, const struct layout *l, enum method meth
 /* Server: tells the client how many receives have been used. */
 static void send_ack(struct side *s) {
     struct ibv_send_wr *bad_wr;
+    if (s->posted - s->done >= (s->queue + 1) / 2) wait_until_done(s, s->done + 1);
     s->posted++;
     struct ibv_send_wr wr = {
         .wr_id = s->posted,
@@ -252,7 +254,6 @@ static void send_ack(struct side *s) {
         .imm_data = htonl((uint32_t)s->used),
         .send_flags = IBV_SEND_SIGNALED,
     };
-    if (s->posted - s->done > s->queue / 2) wait_until_done(s, s->done + 1);
     check(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of an acknowledgement");
 }
 

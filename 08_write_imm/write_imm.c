@@ -296,7 +296,7 @@ int main(int argc, char **argv) {
         .qp_type = uc ? IBV_QPT_UC : IBV_QPT_RC,
         .send_cq = cq,
         .recv_cq = cq,
-        .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = BURST},
+        .cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = BURST, .max_recv_sge = 1},
     };
     errno = 0; /* a driver may return NULL and set nothing */
     struct ibv_qp *qp = ibv_create_qp(pd, &init);

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 enum { MAX_CLIENTS = 64, RECEIVES = 128, BURST = 8, SIZE = 1024 /* bytes in a message */ };
+enum { SENDS = 16 }; /* credits of a client whose acknowledgements may be lost in a row */
 /* What a client says on TCP, by and by. */
 #define ALL_SAID "sync ready\nsync done\nverdict PASS\n"
 
@@ -84,7 +85,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *send_cq, struc
         .send_cq = send_cq,
         .recv_cq = recv_cq,
         .srq = srq,
-        .cap = {.max_send_wr = 2, .max_send_sge = 1, .max_recv_wr = BURST, .max_recv_sge = 1},
+        .cap = {.max_send_wr = SENDS, .max_send_sge = 1, .max_recv_wr = BURST, .max_recv_sge = 1},
     };
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     if (!qp) die(errno, "ibv_create_qp");
@@ -128,6 +129,7 @@ static int run_client(struct options *opt) {
     struct port port;
     rendezvous_open(&tcp, opt, &peer);
     struct ibv_context *ctx = open_device(opt, tcp.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_cq *send_cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
@@ -188,6 +190,7 @@ static bool accept_client(struct server *s, struct client *c, struct ibv_pd *pd,
                           const struct port *port) {
     c->qp = create_qp(pd, s->send_cq, s->recv_cq, s->receives.srq);
     qp_to_init(c->qp, port, 0);
+    if (port->mtu < c->remote.mtu) c->remote.mtu = port->mtu; /* in the other samples: the swap */
     const int err = qp_try_rtr(c->qp, port, &c->remote, 0);
     if (err) {
         char reason[100];
@@ -280,6 +283,17 @@ static void repost(struct receives *r, struct ibv_recv_wr *wr, struct ibv_qp *qp
     }
 }
 
+/* A client has gone, as it should after its verdict, or too early. */
+static void drop(struct server *s, struct client *c) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR}; /* nothing more arrives */
+    c->correct = c->correct && c->came == c->iters && strcmp(c->said, ALL_SAID) == 0;
+    check(ibv_modify_qp(c->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to ERR");
+    close(c->tcp.fd);
+    c->gone = true;
+    s->remaining--;
+    s->receives.unassigned += c->credits;
+}
+
 /* 8. A receive has completed. Whose message is it? Verify every byte, and free the slot. A failed
  * receive was that of a client that has gone. */
 static void on_message(struct server *s, const struct ibv_wc *wc) {
@@ -291,6 +305,10 @@ static void on_message(struct server *s, const struct ibv_wc *wc) {
     if (c == s->clients + s->count) {
         expect(false, "a completion of QPN 0x%06x, which is no client's", wc->qp_num);
         return;
+    }
+    if (arrived && !c->gone && c->credits == 0) {
+        expect(false, "QPN 0x%06x sends without a credit", c->remote.qpn);
+        drop(s, c);
     }
     if (arrived) {
         const bool whole = expect(wc->byte_len == SIZE, "%u bytes came", wc->byte_len);
@@ -326,7 +344,7 @@ static void grant_credits(struct server *s) {
     for (size_t k = 0; k < s->count; k++) {
         struct client *c = &s->clients[(s->next_turn + k) % s->count];
         const bool ready = strchr(c->said, '\n') != NULL;
-        if (c->gone || !ready || c->credits > 0 || c->came == c->iters) continue;
+        if (c->gone || !ready || c->credits > 0 || c->came >= c->iters) continue;
         if (s->receives.unassigned < BURST) {
             s->next_turn = (s->next_turn + k) % s->count;
             return;
@@ -335,17 +353,6 @@ static void grant_credits(struct server *s) {
         c->credits = BURST;
         s->receives.unassigned -= BURST;
     }
-}
-
-/* A client has gone, as it should after its verdict, or too early. */
-static void drop(struct server *s, struct client *c) {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR}; /* nothing more arrives */
-    c->correct = c->correct && c->came == c->iters && strcmp(c->said, ALL_SAID) == 0;
-    check(ibv_modify_qp(c->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to ERR");
-    close(c->tcp.fd);
-    c->gone = true;
-    s->remaining--;
-    s->receives.unassigned += c->credits;
 }
 
 /* A client has said something on TCP, or has closed the connection. */
@@ -396,9 +403,10 @@ static void serve(struct server *s, struct ibv_comp_channel *channel) {
             fds[2 + k] = (struct pollfd){.fd = c->gone ? -1 : c->tcp.fd, .events = POLLIN};
         }
         const double patience = s->last_heard + (double)s->opt->timeout - now();
-        if (patience > 0) poll(fds, 2 + s->count, (int)(patience * 1000) + 1);
-        if (patience > 0 && fds[0].revents) on_cq_event(channel);
-        if (patience > 0 && fds[1].revents) on_async_event(s);
+        const bool sleeps = patience > 0 && s->remaining > 0;
+        poll(fds, 2 + s->count, sleeps ? (int)(patience * 1000) + 1 : 0);
+        if (fds[0].revents) on_cq_event(channel);
+        if (fds[1].revents) on_async_event(s);
         for (size_t k = 0; k < s->count; k++) {
             struct client *c = &s->clients[k];
             if (!c->gone && patience <= 0) drop(s, c); /* all are silent */
@@ -415,15 +423,17 @@ static int run_server(struct options *opt, bool own) {
     s.opt = opt;
     rendezvous_open(&s.clients[0].tcp, opt, &s.clients[0].remote);
     s.ctx = open_device(opt, s.clients[0].tcp.fd, &port);
+    errno = 0; /* a driver may return NULL and leave it: then no old error is told */
     struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
     if (!pd) die(errno, "ibv_alloc_pd");
     struct ibv_comp_channel *channel = ibv_create_comp_channel(s.ctx);
     if (!channel) die(errno, "ibv_create_comp_channel");
-    s.send_cq = ibv_create_cq(s.ctx, 2 * MAX_CLIENTS, NULL, NULL, 0);
+    s.send_cq = ibv_create_cq(s.ctx, SENDS * MAX_CLIENTS, NULL, NULL, 0);
     if (!s.send_cq) die(errno, "ibv_create_cq");
     s.recv_cq = ibv_create_cq(s.ctx, BURST * MAX_CLIENTS, NULL, channel, 0);
     if (!s.recv_cq) die(errno, "ibv_create_cq");
     struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
+    errno = 0;
     r->srq = own ? NULL : ibv_create_srq(pd, &srq_init);
     if (!own && !r->srq)
         stop(errno == EOPNOTSUPP ? EXIT_NO_DEVICE : EXIT_FAILURE, errno, "ibv_create_srq");

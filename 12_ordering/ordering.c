@@ -190,7 +190,8 @@ int main(int argc, char **argv) {
     if (!inbox_mr) die(errno, "ibv_reg_mr of %u bytes", room);
 
     /* 4. The queue pair. Inline data lies in the send queue itself, so room for it is asked for
-     * here. The call sets init.cap to what there is: as much, or more (ibv_create_qp(3)). */
+     * here. The call sets init.cap to what there is: as much or more (ibv_create_qp(3)), but some
+     * drivers give less. */
     struct ibv_qp_init_attr init = {
         .qp_type = IBV_QPT_RC,
         .send_cq = cq,
@@ -203,6 +204,8 @@ int main(int argc, char **argv) {
     if (!qp) die(errno, "ibv_create_qp with %u bytes of inline data", init.cap.max_inline_data);
     if (client)
         printf("inline data: asked for %u bytes, may send %u\n", length, init.cap.max_inline_data);
+    if (client && init.cap.max_inline_data < length)
+        die(0, "ibv_create_qp with %u bytes of inline data: the device gives fewer", length);
 
     /* 5. Exchange, as in 03. */
     const struct endpoint mine = {

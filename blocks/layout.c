@@ -37,21 +37,15 @@ void layout_unpack(const struct layout *l, const void *message, void *blocks) {
                l->block_size);
 }
 
-static void *allocate(size_t size) {
-    void *memory = malloc(size);
-    if (!memory) die(errno, "malloc of %zu bytes", size);
-    return memory;
-}
-
 void layout_fill(const struct layout *l, void *blocks, uint64_t seed, bool poison) {
-    void *message = allocate(l->bytes);
+    void *message = guarded_alloc(l->bytes);
     poison_fill(blocks, l->span, ~seed); /* the canaries */
     if (poison)
         poison_fill(message, l->bytes, seed);
     else
         pattern_fill(message, l->bytes, seed);
     layout_unpack(l, message, blocks);
-    free(message);
+    guarded_free(message);
 }
 
 /* What is at byte i of found, where byte i of right should be, if that can be told. */
@@ -72,7 +66,7 @@ static const char *what_is(const struct layout *l, const uint8_t *got, const uin
 
 bool layout_ok(const struct layout *l, const void *blocks, uint64_t seed) {
     const uint8_t *got = blocks;
-    uint8_t *want = allocate(l->span);
+    uint8_t *want = guarded_alloc(l->span);
     size_t i = 0;
     layout_fill(l, want, seed, false);
     while (i < l->span && got[i] == want[i]) i++;
@@ -83,7 +77,7 @@ bool layout_ok(const struct layout *l, const void *blocks, uint64_t seed) {
                gap ? "gap after block" : "block", i / l->stride,
                i % l->stride - (gap ? l->block_size : 0), got[i], want[i],
                what_is(l, got, want, i));
-    free(want);
+    guarded_free(want);
     return same;
 }
 

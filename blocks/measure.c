@@ -31,7 +31,8 @@ static unsigned latency_count(const struct layout *l) {
 }
 
 /* How often the port sent something again since its device came up: the sum of these
- * hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 all but the first. */
+ * hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 the second and the last
+ * three. */
 static uint64_t retransmissions(const struct port *port) {
     static const char *const counters[] = {"completer_retry_err", "duplicate_request",
                                            "retry_exceeded_err",  "local_ack_timeout_err",

@@ -6,7 +6,7 @@
  * messages with depth in flight. (3) "measured". (4) The same as (1). */
 #pragma once
 
-#include "blocks.h"
+#include "memory.h"
 #include "qp.h"
 
 /* What a sample brings to be measured. arg is passed to its functions. */

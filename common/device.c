@@ -208,6 +208,7 @@ struct ibv_context *open_device(const struct options *opt, int sock, struct port
         !is_loopback(&search.local))
         die(0, "which port? None has this connection's address, %s, and these are ACTIVE: %s", text,
             search.names);
+    errno = ENODEV; /* if the driver returns NULL and says nothing */
     struct ibv_context *ctx = ibv_open_device(search.device);
     if (!ctx) die(errno, "ibv_open_device");
     ibv_free_device_list(list); /* not before the device is open */

@@ -22,6 +22,7 @@ static const struct {
      "for"},
     {"ibv_create_cq", EINVAL, "ask for less: max_cqe (ibv_devinfo -v)"},
     {"ibv_create_srq", EINVAL, "ask for less: max_srq_wr, max_srq_sge (ibv_devinfo -v)"},
+    {"ibv_create_qp with", 0, "ask for less inline data: --inline"},
     {"ibv_create_qp", 0, "ask for less: max_sge, max_qp_wr (ibv_devinfo -v), 'ulimit -l'"},
     {"ibv_modify_qp to RTR", EINVAL, "a mask bit missing? GIDs both IPv4 (no -g)? is_global = 1?"},
     {"ibv_modify_qp to RTR", 0, "use the IPv4-mapped RoCE v2 GID on both sides (-g)"},

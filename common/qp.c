@@ -76,3 +76,11 @@ void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, stru
     if (n < 0) die(0, "ibv_poll_cq");
     if (wc->status != IBV_WC_SUCCESS) die_wc(wc, what);
 }
+
+bool halve_caps(uint32_t *max_sge, uint32_t *queue) {
+    if (errno != EINVAL && errno != ENOMEM && errno != 0) return false;
+    uint32_t *most = *max_sge > 1 ? max_sge : queue;
+    if (*most == 1) return false;
+    *most /= 2;
+    return true;
+}

@@ -26,3 +26,10 @@ enum ibv_mtu mtu_enum(uint32_t bytes); /* 256, 512, 1024, 2048 or 4096 */
 /* Waits for the next completion of cq (ibv_poll_cq(3)). Exits if its status is an error, or if none
  * comes in timeout seconds; "what" names the request in the message. The caller checks wr_id. */
 void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, struct ibv_wc *wc);
+
+/* After ibv_create_qp has refused: halves the SGEs in a work request, and, when one is left, the
+ * work requests in a queue. Returns false if there is nothing left to halve, or if errno says that
+ * this was not the reason (0: the driver says nothing). */
+bool halve_caps(uint32_t *max_sge, uint32_t *queue);
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -40,9 +40,10 @@ struct rendezvous {
 };
 
 /* Exits with 77, before it waits, if there is no RDMA device (or none of the name in --ib-dev). A
- * server waits (600 s, or --timeout) for a client whose line it accepts. It stores that line in
- * *peer and its work= in *opt. A client finds its local address on the route to opt->host (to the
- * first address, if there are several). open_device() needs this address. */
+ * server waits (600 s, or --timeout; for further clients the first one's) for a client whose line
+ * it accepts. It stores that line in *peer and its work= in *opt. A client finds its local address
+ * on the route to opt->host (to the first address, if there are several). open_device() needs this
+ * address. */
 void rendezvous_open(struct rendezvous *tcp, struct options *opt, struct endpoint *peer);
 
 /* For a server that has other clients: sends the reason to this one and closes the connection. So

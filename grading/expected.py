@@ -67,7 +67,7 @@ def of_student(student):
 
 
 def plan(sizes, block_size):
-    """The layouts that are measured, as plan_measurement in blocks/blocks.c makes them."""
+    """The layouts that are measured, as plan_measurement in blocks/work.c makes them."""
     points = []
     for number in sizes.split(","):
         match = re.fullmatch("([0-9]{1,8})([KM]?)", number)

@@ -23,7 +23,7 @@ trap 'kill "$server" 2>/dev/null; exit 130' INT TERM HUP
 # Prints an address of an RDMA interface, IPv4 if it has one. A link-local address needs its interface.
 device_address() {
 	local netdev
-	for netdev in $(rdma link | sed -n 's/.* netdev \([^ ]*\).*/\1/p') $(ip -o link show type ipoib | sed 's/[^ ]* \([^:@]*\).*/\1/'); do
+	for netdev in $(rdma link | sed -n 's/.* state ACTIVE .* netdev \([^ ]*\).*/\1/p') $(ip -o link show up type ipoib | sed 's/[^ ]* \([^:@]*\).*/\1/'); do
 		ip -o address show dev "$netdev"
 	done | sed -En 's|^\S+ +(\S+) +inet6? +(fe80[^/ ]*).*|\2%\1|; s|^.* inet6? +([^/ ]+)[/ ].*|\1|; p; q'
 }

@@ -13,7 +13,7 @@ DIGEST = [
         r"memory_digest\(memory, l\)",
         "fnv1a(FNV_BASIS, memory->blocks ? memory->blocks : " "memory->contig, l->bytes)",
     ),
-    (r'#include "blocks.h"', '#include "blocks.h"\n#include "pattern.h"'),
+    (r'#include "measure.h"', '#include "measure.h"\n#include "pattern.h"'),
 ]
 RIGHT = "static char right[1 << 24]; pattern_fill(right, l->bytes, memory->seed); "
 DATA = (r'#include "report.h"', '#include "pattern.h"\n\\g<0>\n#include <string.h>')

@@ -16,7 +16,7 @@
  * so.
  */
 #define _DEFAULT_SOURCE
-#include "blocks.h"
+#include "memory.h"
 #include "device.h"
 #include "pattern.h"
 #include "qp.h"

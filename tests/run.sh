@@ -115,6 +115,11 @@ family() {
 	[ "$status" -eq 0 ] || echo "not ok - $name as a whole: exit status $status"
 }
 
+greedy() { # a client of 10 that SENDs a message more than it has a credit for
+	sed 's/i < opt->iters;/i <= opt->iters;/; s/i % BURST == 0/i == 0/' 10_srq/srq.c |
+		gcc -Icommon -o "$out/greedy" -x c - -x none common/*.c -libverbs
+}
+
 # The pair tests with the programs of one directory, where the device is. Several of these
 # run at a time here, on whatever machine: each test has its own limit, in the time of the VM (samples.py).
 pairs() {
@@ -210,7 +215,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 }
 part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
-	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
+	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Dying.test_one_that_sends_without_a_credit,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
@@ -348,6 +353,7 @@ fi
 	step "fail_verbs.so" gcc -shared -fPIC -o "$out/fail_verbs.so" tests/fail_verbs.c
 	step "expected.so" gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$out/expected.so" tests/expected.c
 	step "provoke" gcc -O1 -Wall -Wextra -Werror -Icommon -o "$out/provoke" tests/provoke.c common/*.c -libverbs
+	step "greedy" greedy
 	step "cm_peer" gcc -Wall -Wextra -Werror -o "$out/cm_peer" tests/peer/cm_peer.c -lrdmacm -libverbs
 	step "other_device.so" gcc -shared -fPIC -o "$out/other_device.so" tests/other_device.c -libverbs
 	wait

@@ -13,6 +13,7 @@ from samples import end, line_from, main, run, start, wait_for_listener
 
 SAMPLE, QKEY, GRH = "09_ud", 12345, 40
 HOSTS = os.environ.get("TESTENV_HOSTS", "1")
+SHORT, LONG = ("-n", "1", "--timeout", "1"), ("-n", "3000", "--timeout", "60")
 
 
 def datagrams(side):
@@ -119,6 +120,17 @@ class Pairs(PairTest):
                 self.assertEqual(
                     datagrams(server)["came"], sum(datagrams(client)["sent"] for client in clients)
                 )
+
+    def test_one_that_has_soon_done(self):
+        """It does not wait for the others' end: its patience is shorter than what they take."""
+        for first, second in ((SHORT, LONG), (LONG, SHORT)):
+            port = str(next(ports))
+            server = start(SAMPLE, "-p", port, "--timeout", "60")
+            wait_for_listener(port, server)
+            began = time.monotonic()
+            for client in (*several([first, second], port), end(server)):
+                self.assertEqual((client.status, client.err), (0, ""), client)
+            self.assertGreater(time.monotonic() - began, 1)
 
     def test_one_too_many_and_others_that_do_not_fit(self):
         port = str(next(ports))

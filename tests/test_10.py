@@ -171,6 +171,7 @@ class Pairs(SrqTest):
 
     def test_a_small_path_mtu(self):
         self.passes(SAMPLE, "-m", "256", data=messages(1, 80))
+        self.passes(SAMPLE, server_args=["-m", "512"], data=messages(1, 80))
 
     def test_three_clients_with_other_work_each(self):
         self.assertEqual(self.several([(100, 1), (33, 2), (8, 3)])[1], 3 * BURST * SIZE)
@@ -242,6 +243,21 @@ class Dying(SrqTest):
                         break
         end(client)
         self.lost(server, 80)
+
+    def test_one_that_sends_without_a_credit(self):
+        """A message more than it has asked for (run.sh builds it): it alone is dropped."""
+        port, server = self.begin()
+        client = self.client(port, 2, "-n", "20")
+        greedy = os.path.join(ROOT, "build", "greedy")
+        subprocess.run(
+            [greedy, "-p", port, "--clients", "2", "-n", "8", "10.0.0.1"],
+            capture_output=True,
+            check=False,
+        )
+        self.served(end(client), 1, 20)
+        server = end(server)
+        self.assertRegex(server.err, "server: QPN 0x[0-9a-f]{6} sends without a credit\n")
+        self.assertEqual(server.status, 1, server)
 
     def test_hung(self):
         """The hung one costs the server its patience, and the others nothing."""

@@ -2,7 +2,7 @@
 /* libFuzzer's target: the line that a stranger may send over TCP. The input's first byte is the
  * number of the sample that reads it, '1' to '7'; the rest is the line. */
 #include "../../common/rendezvous.c"
-#include "blocks.h"
+#include "memory.h"
 
 #include <stdlib.h>
 

@@ -67,7 +67,7 @@ def gathered(span, starts, block_size):
     return b"".join(span[at : at + block_size] for at in starts)
 
 
-# --- rendezvous.h, and for work= options.h and blocks.h -----------------------------------------
+# --- rendezvous.h, and for work= options.h and work.h -----------------------------------------
 
 HEX, NUMBER, WORD = "0x[0-9a-f]{1,16}", "[0-9]{1,20}", "[^ ,]+"
 LINE = dict(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The choices that need no device: GID, path MTU, numbers on the command line, the method. */
 #include "../../common/device.c"
-#include "blocks.h"
+#include "memory.h"
 #include "qp.h"
 #include "unit.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The rendezvous line and its work. tests/test_lines.py tries many more lines. */
 #include "../../common/rendezvous.c"
-#include "blocks.h"
+#include "memory.h"
 #include "unit.h"
 
 #define WORK_OF_03 "size=8192,iters=3,seed=18446744073709551615,timeout=30"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "blocks.h"
-#include "pattern.h"
+#include "work.h"
 #include "report.h"
 
 #define DEFAULT_SIZES "4K,16K,64K,256K,1M,4M"
@@ -127,55 +126,4 @@ void parse_block_options(struct options *opt, struct block_work *w, int argc, ch
 void print_layout(const struct options *opt, const struct block_work *w) {
     printf("LAYOUT block_size=%ju block_num=%ju stride=%ju bytes=%ju seed=%ju\n", w->block_size,
            w->block_num, w->stride, opt->size, opt->seed);
-}
-
-struct memory memory_alloc(const struct block_work *work, uint64_t seed, bool sends,
-                           bool has_blocks, bool staging) {
-    struct memory m = {.sends = sends, .seed = seed};
-    for (size_t i = 0; i < work->plan.count; i++) {
-        const struct layout *l = &work->plan.point[i];
-        const size_t contig = l->bytes * (staging && work->bench ? plan_depth(l, work->depth) : 1);
-        if (l->span > m.span) m.span = l->span;
-        if (contig > m.contig_size) m.contig_size = contig;
-        if (l->block_num > m.block_num) m.block_num = l->block_num;
-    }
-    if (has_blocks) m.blocks = guarded_alloc(m.span);
-    m.contig = guarded_alloc(m.contig_size);
-    return m;
-}
-
-void memory_free(struct memory *m) {
-    if (m->blocks) guarded_free(m->blocks);
-    guarded_free(m->contig);
-}
-
-/* Is the message verified in the blocks? Else in contig. */
-static bool in_blocks(const struct memory *m) { return m->blocks && m->method != METHOD_CONTIG; }
-
-void memory_prepare(struct memory *m, const struct layout *l, enum method method) {
-    m->method = method;
-    if (m->blocks) layout_fill(l, m->blocks, m->seed, !m->sends);
-    if (m->sends && !in_blocks(m))
-        pattern_fill(m->contig, l->bytes, m->seed);
-    else
-        poison_fill(m->contig, l->bytes, m->seed);
-}
-
-bool memory_ok(const struct memory *m, const struct layout *l) {
-    const bool right = in_blocks(m) ? layout_ok(l, m->blocks, m->seed)
-                                    : pattern_ok("message", m->contig, l->bytes, m->seed);
-    const bool guards = !m->blocks || guards_ok("blocks", m->blocks, m->span);
-    return guards_ok("contiguous buffer", m->contig, m->contig_size) && guards && right;
-}
-
-uint64_t memory_digest(const struct memory *m, const struct layout *l) {
-    return in_blocks(m) ? layout_digest(l, m->blocks) : fnv1a(FNV_BASIS, m->contig, l->bytes);
-}
-
-bool halve_caps(uint32_t *max_sge, uint32_t *queue) {
-    if (errno != EINVAL && errno != ENOMEM && errno != 0) return false;
-    uint32_t *most = *max_sge > 1 ? max_sge : queue;
-    if (*most == 1) return false;
-    *most /= 2;
-    return true;
 }

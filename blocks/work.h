@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What 05, 06 and 07 share: the client's options and work, a side's memory and the check of its
- * content. In the rendezvous line, work= goes on after timeout with these fields:
+/* What 05, 06 and 07 are asked to move, and how: the client's options, the methods, the layouts. In
+ * the rendezvous line, work= goes on after timeout with these fields:
  *   ,block_size=4096,block_num=64,stride=8192,method=sgl,depth=0,sizes=none
  * size is block_size * block_num; method is sgl, copy, each or auto. Without --bench, depth is 0
  * and sizes none; with it, they are --depth and --sizes, and iters is the number of rounds. */
@@ -55,34 +55,3 @@ void print_layout(const struct options *opt, const struct block_work *work);
 const char *plan_measurement(struct plan *plan, const char *sizes, uint64_t block_size);
 /* Messages in flight: depth, or fewer if their staging buffers would exceed MAX_SPAN. */
 unsigned plan_depth(const struct layout *l, uint64_t depth);
-
-/* A side's memory, between guards. A message is in blocks, or at the start of contig. */
-struct memory {
-    bool sends;               /* the messages come from this side */
-    char *blocks, *contig;    /* blocks may be NULL; contig: staging buffers, or the message */
-    size_t span, contig_size; /* bytes in blocks; bytes in contig */
-    size_t block_num;         /* blocks in the longest list */
-    uint64_t seed;
-    enum method method; /* of the message that was prepared */
-};
-
-/* Allocates memory for all layouts of work. has_blocks: allocate blocks, too. staging: contig holds
- * as many messages as can be in flight; otherwise one. */
-struct memory memory_alloc(const struct block_work *work, uint64_t seed, bool sends,
-                           bool has_blocks, bool staging);
-void memory_free(struct memory *m);
-
-/* Before a message: fills in the sender's data, and poisons the memory where it must arrive. */
-void memory_prepare(struct memory *m, const struct layout *l, enum method method);
-
-/* After a message: true if message, gaps and guards are right; otherwise says on stderr what is
- * wrong. memory_digest returns the FNV-1a of the message. */
-bool memory_ok(const struct memory *m, const struct layout *l);
-uint64_t memory_digest(const struct memory *m, const struct layout *l);
-
-/* After ibv_create_qp has refused: halves the SGEs in a work request, and, when one is left, the
- * work requests in a queue. Returns false if there is nothing left to halve, or if errno says that
- * this was not the reason (0: the driver says nothing). */
-bool halve_caps(uint32_t *max_sge, uint32_t *queue);
-
-static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
