@@ -438,8 +438,7 @@ static int run_server(struct options *opt, bool own) {
     if (!own && !r->srq)
         stop(errno == EOPNOTSUPP ? EXIT_NO_DEVICE : EXIT_FAILURE, errno, "ibv_create_srq");
 
-    /* 4 to 6, before 3, as --own needs memory for as many clients as come. A QP for each, in RTS.
-     */
+    /* 4 to 6, before 3: --own needs memory for as many clients as come. A QP for each, in RTS. */
     accept_clients(&s, pd, &port);
 
     /* 3. Memory: a slot for each receive. The NIC writes it. */

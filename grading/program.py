@@ -45,11 +45,11 @@ def left_out(folder, names):
 
 def put_together(lab, entries, built):
     """What the VM takes: the reference, the suite without samples, the hand-ins."""
-    often = f"PART = {random.Random(entries[0]['seed']).randint(64, 192)}"  # receives; 07's sample acknowledges after 256
+    often = f"BATCH = {random.Random(entries[0]['seed']).randint(64, 192)}"  # receives; 07's sample acknowledges after 256
     with open(glob.glob(f"{ROOT}/{lab}_*/*.c")[0], encoding="utf-8") as file, open(
         f"{built}/reference.c", "w", encoding="utf-8"
     ) as copy:
-        copy.write(file.read().replace("PART = QUEUE_SIZE / 4", often))
+        copy.write(file.read().replace("BATCH = QUEUE_SIZE / 4", often))
     for part in ("common", "blocks", "build/objects"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
     shutil.copytree(f"{ROOT}/build/objects", f"{built}/suite/build/short")
@@ -58,14 +58,14 @@ def put_together(lab, entries, built):
             "reference",
             f"-Icommon -Iblocks '{built}/reference.c' '{built}'/suite/build/objects/*.o -libverbs",
         ),
-        ("course.so", "-fPIC -shared common/data.c common/report.c common/hints.c -libverbs"),
+        ("course.so", "-fPIC -shared common/pattern.c common/report.c common/hints.c -libverbs"),
         ("other_device.so", "-fPIC -shared tests/other_device.c -libverbs"),
         *(
             (
                 f"suite/build/short/{part}.o",
                 f"-DSWEEP_BYTES=0 -DROUND_BYTES=16384 -Icommon -c blocks/{part}.c",
             )
-            for part in ("blocks", "measure")
+            for part in ("work", "measure")
         ),
     ):  # with less to measure
         subprocess.run(f"gcc -O2 -o '{built}/{name}' {how}", shell=True, check=True, cwd=ROOT)

@@ -16,8 +16,8 @@
  * so.
  */
 #define _DEFAULT_SOURCE
-#include "memory.h"
 #include "device.h"
+#include "memory.h"
 #include "pattern.h"
 #include "qp.h"
 #include "rendezvous.h"

@@ -10,6 +10,6 @@ mkdir -p build/corpus
 clang -std=c11 -Wall -Wextra -Werror -O1 -g \
 	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Icommon -Iblocks \
 	-o build/fuzz_rendezvous tests/fuzz/fuzz_rendezvous.c \
-	common/{data,device,hints,options,report}.c blocks/{blocks,layout}.c -libverbs
+	common/{pattern,device,hints,options,report}.c blocks/{work,layout}.c -libverbs
 build/fuzz_rendezvous -runs="${1:-10000000}" -max_len=1100 -timeout=10 -print_final_stats=1 \
 	-artifact_prefix=build/rendezvous- build/corpus tests/fuzz/rendezvous
