@@ -17,7 +17,7 @@ export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 fast=max,-erms,-fsrm # QEMU's processor where no figures are looked at: it is emulated in less time
 
-samples=([0-9][0-9]_*)
+samples=(0*_* 1*_*)
 out=$PWD/build
 rm -rf "$out"
 mkdir -p "$out"/{gcc,clang,lto,asan,unit}
