@@ -189,7 +189,7 @@ part_sources() { # builds, and what can be seen without running anything
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
 		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
-	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
+	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh teach/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
 part_units() {
