@@ -75,7 +75,7 @@ class Submission:
         if not os.path.islink(own) and any(SOURCE.search(f) for f in files_of(own)):
             self.program = own
         there = {os.path.relpath(f, self.folder) for f in files_of(own)}
-        there |= {name for name in self.digests if name.startswith("program/")}
+        there |= {name for name in self.digests if not name.startswith("runs/")}
         self.remarks += filter(None, map(self.edited, sorted(there)))
         return ""
 
@@ -163,5 +163,6 @@ def look(path, name, lab, scratch, archives=0):
 def collect(folder, lab, scratch, one=False):
     """All submissions in a folder or a zip. lab: of programs alone; scratch: an empty directory; one: all of
     it is one student's, of whom a whole hand-in counts before all else."""
+    os.stat(folder)  # or it is said that there is none
     found = look(folder, "" if os.path.isdir(folder) else os.path.basename(folder), lab, scratch)
     return sorted(found, key=lambda s: bool(s.refused))[:1] if one else found

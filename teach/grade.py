@@ -38,7 +38,8 @@ def read_rubric(path=f"{collect.ROOT}/teach/rubric.txt"):
         elif part == "total":
             shares = {name: int(share) for name, share in (value.split("=") for value in values)}
         elif part in reader.PARTS:
-            points[part] = int(*values)
+            (value,) = values
+            points[part] = int(value)
         elif part not in program.PARTS.split("|"):
             raise ValueError(f"{path}: there is no part {part}")
     expected.plan(sizes, 17)  # the shortest blocks that a student has: what they do, all do

@@ -224,7 +224,6 @@ part_fabric() { family fabric python3 tests/test_fabric.py; }
 part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints Check.test_todos; }
 part_grading() {
 	family collect python3 tests/test_collect.py
-	family names python3 tests/test_names.py
 	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }
