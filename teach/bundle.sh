@@ -40,7 +40,11 @@ case "$*" in
  "entrypoint": "/grade/tests/bundle.sh %s /grade/student /grade/results/results.json"}}\n' "$3" "$3" "${IMAGE:-debian:12}" "$grade" >info.json
 	fi
 	;;
-setup) place; testenv/testenv.sh run true; chmod -R a+rwX "$TESTENV_CACHE" ;;
+setup)
+	place
+	testenv/testenv.sh run true
+	chmod -R a+rwX "$TESTENV_CACHE"
+	;;
 grade*)
 	folder=$(realpath "$4") result=$(realpath -m "$5") && mkdir -p "${result%/*}"
 	place </dev/null

@@ -5,29 +5,22 @@ import json
 import os
 import pathlib
 import time
-from collections import namedtuple
 
-Test = namedtuple("Test", "group name got most why")
+from reader import Part
 
 
-def tests_of(h, rubric):
-    """Runs and program with their shares of 100. You give the answers' share."""
-    none = {"of": {"builds": 1}, "points": {}, "why": {"builds": "no program was graded"}}
-    alone = "" if h.row else "the runs count only beside a program that was graded"
-    row, parts = h.row or none, []
-    for part, most in rubric.points.items():
-        parts.append(("text", part, most, "\n".join(h.why[part]) or alone))
-    for part, most in row["of"].items():
-        ungraded = "" if row["points"].get(part) else "not graded, as it needs builds"
-        parts.append(("program", part, int(most), row["why"].get(part) or ungraded))
-    tests = []
-    for group, part, most, why in parts:
-        points = rubric.shares[group] * most / sum(p[2] for p in parts if p[0] == group)
-        test = Test(
-            group, f"{group}: {part}", 0 if why else round(points, 3), round(points, 3), why
-        )
-        tests += [test] * (most > 0)
-    return tests
+def scaled(h, shares):
+    """The parts with their shares of 100. You give the answers' share. Runs count only beside a program."""
+    parts = h.parts
+    if not h.row:
+        why = "the runs count only beside a program that was graded"
+        parts = [part._replace(why=part.why or why) for part in h.parts]
+        parts.append(Part("program", "builds", 0, 1, "no program was graded"))
+    for group, name, _, most, why in parts:
+        points = shares[group] * most / max(sum(p.most for p in parts if p.group == group), 1)
+        got = 0 if why else points
+        if most:
+            yield Part(group, f"{group}: {name}", round(got, 3), round(points, 3), why)
 
 
 def words_of(h, metadata="/autograder/submission_metadata.json"):
@@ -83,5 +76,5 @@ def classroom50(tests, _):
 FORMATS = {form.__name__: form for form in (autolab, gradescope, classroom50, prairielearn)}
 
 
-def result(form, rubric, h):
-    return FORMATS[form](tests_of(h, rubric), h)
+def result(form, shares, h):
+    return FORMATS[form](list(scaled(h, shares)), h)

@@ -5,7 +5,6 @@ nor printed but what a terminal doesn't obey. Anybody who knows the suite can ma
 total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
 import argparse
 import csv
-import json
 import os
 import re
 import sys
@@ -24,7 +23,7 @@ sys.path.append(f"{collect.ROOT}/learn")
 import answers as written  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 from words import padded  # pylint: disable=wrong-import-position
 
-Rubric = namedtuple("Rubric", "points sizes total shares")
+Rubric = namedtuple("Rubric", "points sizes shares")
 
 
 def read_rubric(path=f"{collect.ROOT}/teach/rubric.txt"):
@@ -43,7 +42,7 @@ def read_rubric(path=f"{collect.ROOT}/teach/rubric.txt"):
         elif part not in program.PARTS.split("|"):
             raise ValueError(f"{path}: there is no part {part}")
     expected.plan(sizes, 17)  # the shortest blocks that a student has: what they do, all do
-    return Rubric(points, sizes, sum(points.values()), shares)
+    return Rubric(points, sizes, shares)
 
 
 def check(h, rubric, rows):
@@ -103,89 +102,85 @@ def compare(hs):
 
 
 def settle(h, rubric):
-    """What each part is worth, and why it is worth nothing."""
+    """What each part is worth, of runs and program, and why it is worth nothing."""
     for part, most in rubric.points.items():
         why = [h.refused] if h.refused else h.reasons.get(part, [])
         if len(why) > reader.REASONS:
             why = [*why[: reader.REASONS], f"and {len(why) - reader.REASONS} more"]
-        h.why[part], h.points[part] = why, 0 if why else most
+        h.parts.append(reader.Part("text", part, 0 if why else most, most, "\n".join(why)))
+    for part, most in h.row["of"].items() if h.row else ():
+        got = h.row["points"].get(part, 0)
+        why = h.row["why"].get(part) or ("" if got or most == "0" else "not graded: see builds")
+        h.parts.append(reader.Part("program", part, got, int(most), why))
+
+
+def points(h, group):
+    """What there is, and of how much."""
+    mine = [part for part in h.parts if part.group == group]
+    return sum(part.got for part in mine), sum(part.most for part in mine)
 
 
 def total(h, rubric, answers):
     """The runs' points count only beside a program that has shown what it can."""
-    given = rubric.shares["answers"] * float(answers.get(h.student) or 0) / 100
-    if not h.row:
-        return round(given, 1)
-    text = rubric.shares["text"] * sum(h.points.values()) / max(rubric.total, 1)
-    own = rubric.shares["program"] * h.row["score"] / max(sum(map(int, h.row["of"].values())), 1)
-    return round(text + own + given, 1)
+    most = rubric.shares
+    marks = most["answers"] * float(answers.get(h.student) or 0) / 100
+    for group in ("text", "program") if h.row else ():
+        got, of = points(h, group)
+        marks += most[group] * got / max(of, 1)
+    return round(marks, 1)
 
 
-def report(h, rubric):
+def report(h):
     """What the instructor and the student read about a hand-in."""
     lines = [f"\n#### {h.file}" + (f", student {h.student}" if h.student else "")]
     lines += [f"     {h.refused}"] if h.refused else []
-    for part, most in rubric.points.items() if not h.refused else ():
-        verdict = "OK" if not h.why[part] else "FAIL" if most else "not right"
-        lines.append(f"== {part} == {verdict} ({h.points[part]}/{most})")
-        lines += [f"     {reason}" for reason in h.why[part]]
-    lines += [f"     note: {remark}" for remark in h.remarks]
-    lines.append(f"Score: {sum(h.points.values())}/{rubric.total}")
-    row = h.row or {"of": {}}
-    for part, most in row["of"].items():
-        got = row["points"].get(part, 0)
-        why = row["why"].get(part) or ("" if got or most == "0" else "not graded")
-        lines.append(f"== program: {part} == {'FAIL' if why else 'OK'} ({got}/{most})")
+    for group, part, got, most, why in h.parts if not h.refused else ():
+        name = part if group == "text" else f"program: {part}"
+        verdict = "OK" if not why else "FAIL" if most else "not right"
+        lines.append(f"== {name} == {verdict} ({got}/{most})")
         lines += ["     " + line for line in why.splitlines()]
-        if why and row["points"].get("builds"):
-            again = f"SEED={row['seed']} ONLY={h.student}:{part} make grade-program"
-            lines.append(f"     again: {again} LAB={row['lab']} DIR=FOLDER")
-    most = sum(map(int, row["of"].values()))
-    last = "none was graded, so the runs count for nothing in the total"
-    last = f"{row['score']}/{most}, SEED={row['seed']}" if h.row else last
-    return "\n".join([*lines, f"Program: {last}"])
+        if why and group == "program" and h.row["points"].get("builds"):
+            again = f"SEED={h.row['seed']} ONLY={h.student}:{part} make grade-program"
+            lines.append(f"     again: {again} LAB={h.row['lab']} DIR=FOLDER")
+    lines += [f"     note: {remark}" for remark in h.remarks]
+    lines.append("Score: %d/%d" % points(h, "text"))
+    none = "none was graded, so the runs count for nothing in the total"
+    own = "%g/%d, SEED=%s" % (*points(h, "program"), h.row["seed"]) if h.row else none
+    return "\n".join([*lines, f"Program: {own}"])
 
 
 def table(hs, rubric, roster, answers):
     """A row for each hand-in, and for each student who hasn't handed in."""
     for h in hs:
-        reasons = [h.why[part][0] for part in h.why if h.why[part] and rubric.points[part]]
+        reasons = [part.why for part in h.parts if part.group == "text" and part.why and part.most]
+        reason = reasons[0] if reasons else "; ".join(h.remarks)
         when = time.localtime(h.from_.when)
         yield {
             "file": h.file,
             "student": h.student,
             "name": roster.get(h.student, ""),
-            **h.points,
-            "score": sum(h.points.values()),
-            "of": rubric.total,
-            "program": h.row["score"] if h.row else "",
+            **{part.name: part.got for part in h.parts if part.group == "text"},
+            "score": points(h, "text")[0],
+            "program": points(h, "program")[0] if h.row else "",
             "seed": h.row["seed"] if h.row else "",
             "handed_in": time.strftime("%Y-%m-%d %H:%M:%S", when) if h.from_.when else "",
             "counts": "yes" if h.counts else "no",
             "total": total(h, rubric, answers),
-            "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " "),
+            "first_reason": reason.replace("\n", " "),
         }
     for student in sorted(set(roster) - {h.student for h in hs}):
         row = {"file": "(nothing)", "student": student, "name": roster[student], "score": 0}
-        yield {
-            **row,
-            "of": rubric.total,
-            "counts": "yes",
-            "total": 0,
-            "first_reason": "not handed in",
-        }
+        yield {**row, "counts": "yes", "total": 0, "first_reason": "not handed in"}
 
 
-def write_tables(out, rows):
+def write_table(path, rows):
     # The mark is for spreadsheets: without it they take UTF-8 for another encoding.
-    with open(f"{out}/grades.csv", "w", encoding="utf-8-sig", newline="") as file:
-        to = csv.DictWriter(file, rows[0], lineterminator="\n")
-        to.writeheader()
+    with open(path, "w", encoding="utf-8-sig", newline="") as file:
+        out = csv.DictWriter(file, rows[0], lineterminator="\n")
+        out.writeheader()
         for row in rows:  # a spreadsheet must not take a text for a formula
             text = {name: str(cell) for name, cell in row.items()}
-            to.writerow({n: "'" * (cell[:1] in tuple("=+-@")) + cell for n, cell in text.items()})
-    with open(f"{out}/grades.json", "w", encoding="ascii") as file:
-        json.dump(rows, file, indent=1)
+            out.writerow({n: "'" * (cell[:1] in tuple("=+-@")) + cell for n, cell in text.items()})
 
 
 def listed(path):
@@ -215,7 +210,7 @@ def graded(said, rubric):
     compare(hs)
     for h in hs:
         settle(h, rubric)
-        print(text := report(h, rubric))
+        print(text := report(h))
         if said.out and h.counts:
             name = h.student or re.sub("[^A-Za-z0-9_-]", "_", h.file)
             with open(f"{said.out}/feedback/{name}.txt", "w", encoding="utf-8") as file:
@@ -226,7 +221,7 @@ def graded(said, rubric):
 def main():
     parser = argparse.ArgumentParser(prog="grade.py", allow_abbrev=False)
     for name, words in (
-        ("out", "a folder, for grades.csv, .json and a file for each student"),
+        ("out", "a folder, for grades.csv and a file for each student"),
         ("roster", "a file of IDs, one a line: who has not handed in?"),
         ("answers", "a file of ID,POINTS (of 100) that you gave"),
         ("format", f"of --result: {', '.join(formats.FORMATS)}"),
@@ -243,9 +238,9 @@ def main():
         hs = graded(said, rubric)
         rows = list(table(hs, rubric, roster, answers))
         if said.out:
-            write_tables(said.out, rows)
+            write_table(f"{said.out}/grades.csv", rows)
         if said.result:
-            text = formats.result(said.format, rubric, hs[0])
+            text = formats.result(said.format, rubric.shares, hs[0])
             if said.format == "autolab":
                 print(text)  # nothing comes after it
                 return
@@ -256,11 +251,11 @@ def main():
         parser.error(str(error))
     print(f"\n{'file':40} {'student':20} {'score':8} {'program':8} total")
     for row in rows:
-        score, own = f"{row['score']}/{rubric.total}", row.get("program", "")
-        numbers = f"{row['student']:20} {score:8} {own:<8} {row['total']:5}"
-        print(
-            padded(row["file"], 40), numbers, row["name"] if row["student"] else row["first_reason"]
+        numbers = (
+            f"{row['student']:20} {row['score']:<8} {row.get('program', ''):<8} {row['total']:5}"
         )
+        last = row["name"] if row["student"] else row["first_reason"]
+        print(f"{padded(row['file'], 40)} {numbers}  {last}".rstrip())
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 """Reads the runs of a hand-in: what the samples and testenv/pair.sh print, and make handin the line behind it.
 All else that a program prints is passed over. What the manifest does not vouch for is not read."""
 import re
+from collections import namedtuple
 
 from expected import SAMPLES, layout_line, of_student
 
 REASONS = 3  # kept of each part
 PARTS = (*SAMPLES, "measured", "complete", "figures", "chosen", "own", "answers")
+# Of runs (text) or program: points of how many, and why there are not all.
+Part = namedtuple("Part", "group name got most why")
 SIDE = re.compile("--- (server|client)(?: on [0-9.]+)?: ")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
 HIDDEN = re.compile(
@@ -27,7 +30,7 @@ class Handin:
         self.student, self.lab = submission.student, int(submission.lab)
         self.remarks = [printable(remark, 200) for remark in submission.remarks]
         self.refused, self.runs = submission.refused, {}  # runs, by part: the lines of each side
-        self.reasons, self.why, self.points = {}, {}, {}  # by part: all that is wrong; see settle
+        self.reasons, self.parts = {}, []  # by part: all that is wrong; see settle in grade.py
         self.row, self.counts = None, True  # what grade-program found; is it the student's latest?
 
     def wrong(self, part, words, line=None):

@@ -234,15 +234,16 @@ class Bundles(unittest.TestCase):
                 student="1",
                 refused="",
                 remarks=["a note"],
-                why={part: ["it is off"] if part in wrong else [] for part in rubric.points},
-                points={part: 0 if part in wrong else most for part, most in rubric.points.items()},
+                reasons={part: ["it is off"] for part in wrong},
+                parts=[],
             )
-            tests = formats.tests_of(h, rubric)
+            grade.settle(h, rubric)
+            tests = list(formats.scaled(h, rubric.shares))
             self.assertAlmostEqual(sum(test.most for test in tests), RIGHT)
             os.environ.update(CLASSROOM)
             for form in FORMATS:
                 with self.subTest(case=case, form=form):
-                    text = formats.result(form, rubric, h)
+                    text = formats.result(form, rubric.shares, h)
                     self.assertTrue(text.isascii())
                     getattr(self, form)(text)
                     score, said = packed(text)

