@@ -67,7 +67,8 @@ class Collect(Folder):
         for n, name in enumerate(names, 1):
             self.put(name, handin(str(n), "06"))
         self.unpacked("repository", {**handin("5"), ".git/config": "x", "__MACOSX/._x": "x"})
-        self.put("again.zip", {f"a b/{name}": text for name, text in handin("6").items()})
+        again = {f"a b/{name}": text for name, text in handin("6").items()}
+        self.put("again.zip", {**again, "__MACOSX/._x": "x", ".DS_Store": "x"})
         self.put("Lab_li_attempt_2026-11-01.txt", "receipt\n")
         found = self.found()
         self.assertEqual(set(found), {*names, "repository", "again.zip/a b"})
@@ -162,8 +163,7 @@ class Collect(Folder):
         self.put("liar.zip", liar.replace((9 << 20).to_bytes(4, "little"), bytes(4)))
         with zipfile.ZipFile(f"{self.dir}/twice.zip", "w") as archive:
             for _ in range(2):
-                archive.writestr("a", "x")
-            archive.writestr("a/b", "x")
+                archive.writestr("manifest", good["manifest"])
         found = self.found()
         for name, reason in (
             ("up.zip", "leads out"),
@@ -196,7 +196,7 @@ class Collect(Folder):
         os.symlink("/etc/passwd", f"{self.dir}/s/program/q.c")
         os.mkfifo(f"{self.dir}/s/program/f.c")
         self.unpacked("u", {"manifest": good["manifest"]})
-        os.symlink("/etc", f"{self.dir}/u/program")
+        os.symlink(f"{ROOT}/03_read", f"{self.dir}/u/program")
         found = self.found()
         for name in ("t.zip", "s"):
             self.whole(found[name], "1")
