@@ -105,7 +105,7 @@ cheatsheet: ## statuses, attributes, rights, operations and limits: from referen
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in ## STUDENT=学号 [LAB=05]：用你的布局运行全部，打包要上交的内容
 	@$(MAKE) --no-print-directory -s all
-	@grading/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
+	@teach/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 
@@ -148,23 +148,22 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 ##@ Teach 教学
 
 student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz ## 教师用：除 LABS="05 06 07"（LABS=all）的答案以外的全部内容，打包为 results/hello-verbs.tar.gz
-	@learn/release.py $(or $(LABS),05 06 07)
+	@teach/release.py $(or $(LABS),05 06 07)
 
 grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table ## HANDINS=目录：每份作业的得分和理由，以及总表
 	@mkdir -p results
-	@grading/grade.py --csv results/grades.csv --feedback results/feedback \
-		$(if $(FORMAT),--format $(FORMAT)) $(GRADE) "$(HANDINS)"
+	@teach/grade.py --out results $(GRADE) "$(HANDINS)"
 
 grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one ## DIR=目录 [LAB=05]：运行一个班或一个人的程序
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s all
-	@grading/program.py "$(or $(LAB),05)" "$(DIR)"
+	@teach/program.py "$(or $(LAB),05)" "$(DIR)"
 
 similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike ## DIR=目录 [LAB=05]：找出相似的程序
-	@grading/similar.py "$(or $(LAB),05)" "$(DIR)"
+	@teach/similar.py "$(or $(LAB),05)" "$(DIR)"
 
 bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]：在这些平台上给一个实验评分的文件包
-	@grading/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
+	@teach/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
 
 .PHONY: student-release grade grade-program similar bundle
 

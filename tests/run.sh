@@ -194,7 +194,7 @@ part_sources() { # builds, and what can be seen without running anything
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
 		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
-	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh grading/*.sh tests/*.sh tests/fuzz/*.sh \
+	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh teach/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
 part_units() {
@@ -229,7 +229,6 @@ part_fabric() { family fabric python3 tests/test_fabric.py; }
 part_check_some() { family check-some python3 tests/test_check.py Check.test_some Check.test_hints Check.test_todos; }
 part_grading() {
 	family collect python3 tests/test_collect.py
-	family names python3 tests/test_names.py
 	family bundles python3 tests/test_bundles.py Bundles.test_formats Bundles.test_contents
 	family grading python3 tests/test_grading.py
 }

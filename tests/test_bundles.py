@@ -17,11 +17,11 @@ import zipfile
 
 from samples import ROOT, main
 
-sys.path.insert(0, f"{ROOT}/grading")
+sys.path.insert(0, f"{ROOT}/teach")
 import formats  # pylint: disable=wrong-import-position # where it is, is only known now
 import grade
 
-FORMATS = ("autolab", "gradescope", "classroom50", "prairielearn")
+FORMATS = tuple(formats.FORMATS)
 # Of 100 points; the answers have the other 30. The wrong one builds, and has the pairs of the other labs.
 RIGHT, WRONG = 70, 16
 UTC = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -73,7 +73,7 @@ python3 /__w/_temp/lab05/autograder.py >/hand-in/out/output 2>&1; echo $? >/hand
 cp result.json /hand-in/out""",
     "prairielearn": r"""
 rm -rf /autograder; mkdir -p /grade/student /grade/data /grade/serverFilesCourse; cp -r /hand-in/bundle/tests /grade
-cp /hand-in/handin.zip /grade/student/handin-20260001.zip; echo '{}' >/grade/data/data.json
+cp /hand-in/handin.zip /grade/student/handin-20260005.zip; echo '{}' >/grade/data/data.json
 set -- $(python3 -c 'import json; print(json.load(open("/hand-in/bundle/info.json"))["externalGradingOptions"]["entrypoint"])')
 chmod +x "$1"; "$@" >/hand-in/out/output 2>&1
 cp /grade/results/results.json /hand-in/out""",
@@ -204,7 +204,7 @@ class Bundles(unittest.TestCase):
 
     def test_formats(self):
         """Of made-up results: each format's fields, and the same points in all of them."""
-        rubric = grade.read_rubric(f"{ROOT}/grading/rubric.txt")
+        rubric = grade.read_rubric()
         row = {
             "points": {"builds": 10, "sgl": 0},
             "of": {"builds": "10", "sgl": "25", "each": "15"},
@@ -234,15 +234,16 @@ class Bundles(unittest.TestCase):
                 student="1",
                 refused="",
                 remarks=["a note"],
-                why={part: ["it is off"] if part in wrong else [] for part in rubric.points},
-                points={part: 0 if part in wrong else most for part, most in rubric.points.items()},
+                reasons={part: ["it is off"] for part in wrong},
+                parts=[],
             )
-            tests = formats.tests_of(h, rubric, True)
+            grade.settle(h, rubric)
+            tests = list(formats.scaled(h, rubric.shares))
             self.assertAlmostEqual(sum(test.most for test in tests), RIGHT)
             os.environ.update(CLASSROOM)
             for form in FORMATS:
                 with self.subTest(case=case, form=form):
-                    text = formats.result(form, tests, h)
+                    text = formats.result(form, rubric.shares, h)
                     self.assertTrue(text.isascii())
                     getattr(self, form)(text)
                     score, said = packed(text)
@@ -330,7 +331,7 @@ class Bundles(unittest.TestCase):
         os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap"
     )
     def test_platforms(self):
-        """HV_HANDIN=FILE: the zip of make handin STUDENT=20260001 LAB=05. HV_ROOT=DIR: a root on which setup.sh has
+        """HV_HANDIN=FILE: the zip of make handin LAB=05. HV_ROOT=DIR: a root on which setup.sh has
         run already. HV_FORMATS="autolab …", HV_WHICH="right wrong": these alone."""
         with tempfile.TemporaryDirectory(prefix="bundles.") as scratch:
             root, handin = os.environ.get("HV_ROOT"), os.environ.get("HV_HANDIN")
@@ -338,13 +339,13 @@ class Bundles(unittest.TestCase):
                 root = self.new_root(f"{scratch}/root")
             if not handin:
                 subprocess.run(
-                    ["make", "-s", "handin", "STUDENT=20260001"],
+                    ["make", "-s", "handin", "STUDENT=20260005"],
                     cwd=ROOT,
                     check=True,
                     stdin=subprocess.DEVNULL,
                 )
-                handin = shutil.move(f"{ROOT}/handin-20260001.zip", scratch)
-                os.remove(f"{ROOT}/handin-20260001.txt")
+                handin = shutil.move(f"{ROOT}/handin-20260005.zip", scratch)
+                shutil.rmtree(f"{ROOT}/results/handin-20260005")
             for form in os.environ.get("HV_FORMATS", " ".join(FORMATS)).split():
                 for which in os.environ.get("HV_WHICH", "right wrong").split():
                     with self.subTest(form=form, which=which):
@@ -387,7 +388,6 @@ class Bundles(unittest.TestCase):
         with zipfile.ZipFile(handin) as archive:
             archive.extractall(f"{place}/files")
         if which == "wrong":
-            os.remove(f"{place}/files/MANIFEST")
             for name, text in ("Makefile", THIEF), ("gather_write.c", IDLE):
                 with open(f"{place}/files/program/{name}", "w", encoding="ascii") as file:
                     file.write(text)

@@ -65,7 +65,7 @@ class Figures(unittest.TestCase):
 
     def test_a_list_costs_what_it_does_on_other_kernels(self):
         """More than one piece: what grade goes by, if a student's kernel is another one."""
-        with open(os.path.join(ROOT, "grading", "reference.txt"), encoding="ascii") as file:
+        with open(os.path.join(ROOT, "bench", "reference.txt"), encoding="ascii") as file:
             reference = figures(file.read().partition("06_scatter_read")[0])
         here, there = (
             float(run["sgl", 64]["lat_p50_us"]) - float(run["contig", 64]["lat_p50_us"])

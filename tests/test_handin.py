@@ -1,47 +1,64 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""make handin as a student runs it. test_grading.py makes its class's texts without measuring."""
+"""make handin as a student runs it. test_grading.py makes its class's hand-ins without measuring."""
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
-from grading_class import TEMPLATE, command, make_handin, measured_by, section, write
+from grading_class import TEMPLATE, answered, command, measured_by, write
 from samples import ROOT, main
+
+
+def contents(student):
+    """Of its zip, which is moved away with what lies beside it: the text of each file."""
+    with zipfile.ZipFile(f"{ROOT}/handin-{student}.zip") as archive:
+        found = {
+            name: archive.read(name).decode() for name in archive.namelist() if name[-1] != "/"
+        }
+    shutil.rmtree(f"{ROOT}/results/handin-{student}")
+    os.remove(f"{ROOT}/handin-{student}.zip")
+    return found
 
 
 class Handin(unittest.TestCase):
     longMessage = True
 
     def test_handin(self):
-        """It passes and says how it went; its file has the answers, and full marks. That an answer is missing
-        is said at the end of both."""
-        made, text = make_handin()
-        self.assertEqual(made.returncode, 0, made)
+        """It passes and says how it went; its zip has all that the manifest names, and full marks. That an answer is
+        missing is said at the end of both."""
+        with tempfile.TemporaryDirectory() as folder:
+            text = re.sub(r"(?s)(## explain 3\n.*?answer:)[^\n]*", r"\1", answered())
+            given = write(f"{folder}/\u7b54\u6848.txt", text.encode("gb18030"))
+            made = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={given}")
+            self.assertEqual(made.returncode, 0, made)
+            graded = command("make", "-s", "grade", f"HANDINS=handin-{TEMPLATE}.zip").stdout
+        files = contents(TEMPLATE)
         self.assertIn("07_gssr: passed", made.stderr)
         self.assertNotIn("what make grade will say", made.stderr)
-        self.assertIn("交叉点", text)
-        self.assertTrue(
-            text.endswith("\n=== end runs complete (26 of 27 answers given)\n"), text[-200:]
-        )
+        self.assertEqual(files["answers.txt"], text)
+        end = "end runs complete (26 of 27 answers given)\n"
+        self.assertTrue(files["manifest"].endswith(end), files["manifest"])
         self.assertRegex(made.stderr, r"\n\S+: answers: 26 of 27 given; missing: explain 3\n$")
-        with tempfile.TemporaryDirectory() as folder:
-            write(f"{folder}/handin-{TEMPLATE}.txt", text)
-            graded = command("make", "-s", "grade", f"HANDINS={folder}").stdout
         self.assertIn("Score: 100/100", graded)
-        made_up = measured_by(TEMPLATE, section(text, "05_gather_write"), "05")
+        self.assertNotIn("isn't as make handin packed it", graded)
+        named = [line[66:] for line in files["manifest"].splitlines()[1:-1]]
+        self.assertEqual(sorted([*named, "manifest"]), sorted(files))
+        self.assertTrue({"program/Makefile", "program/gather_write.c"} < set(named), named)
+        made_up = measured_by(TEMPLATE, files["runs/05_gather_write.txt"], "05")
         real, expected = (
             re.sub(r"(_us|_MBps|REGISTER bytes| us)=[0-9.]+", r"\1=", part).splitlines()
-            for part in (section(text, "measured"), made_up)
+            for part in (files["runs/measured.txt"], made_up)
         )
         self.assertEqual(real, expected, "what the other tests take for a measurement")
 
     def test_interrupted(self):
-        """Ctrl-C after the second pair: the first is in the file, and it says what happened. (Of
+        """Ctrl-C after the second pair: the first is there, and the manifest says what happened. (Of
         the second its end may be missing: what make says and the file leave the VM by two ways.)"""
-        name = f"{ROOT}/handin-x-2.txt"
         made = subprocess.Popen(
             ["make", "handin", "STUDENT=x-2", "ANSWERS=/dev/null"],
             cwd=ROOT,
@@ -55,18 +72,14 @@ class Handin(unittest.TestCase):
             if line == "02_send_recv: passed\n":
                 os.killpg(made.pid, signal.SIGINT)  # as a terminal does
         self.assertNotEqual(made.wait(120), 0)
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
         self.assertRegex(
             command("make", "-s", "progress").stdout,
             r"(?m)^05 .*  make handin: interrupted \(0 of 27 answers given\)$",
         )
-        os.remove(name)
-        os.remove(name.replace(".txt", ".zip"))
-        self.assertIn("=== 01_hello_write exit 0\n", text)
-        self.assertTrue(
-            text.endswith("\n=== end interrupted (0 of 27 answers given)\n"), text[-200:]
-        )
+        files = contents("x-2")
+        self.assertTrue(files["runs/01_hello_write.txt"].endswith("=== exit 0\n"), files)
+        end = "end interrupted (0 of 27 answers given)\n"
+        self.assertTrue(files["manifest"].endswith(end), files["manifest"])
 
 
 if __name__ == "__main__":

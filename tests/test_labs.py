@@ -336,7 +336,7 @@ TEXTS = [
     "CONTRIBUTING.md",
     "bench/README.md",
     "bench/README.zh.md",
-    "grading/README.md",
+    "teach/README.md",
     *PAGES,
     *pages("zh"),
 ]

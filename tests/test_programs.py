@@ -53,7 +53,7 @@ class Programs(unittest.TestCase):
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"
             os.makedirs(folder)
-            copied = "a copy (1).c.txt" if name == "another" else os.path.basename(file)
+            copied = "a copy (1).c" if name == "another" else os.path.basename(file)
             with open(f"{folder}/{copied}", "w", encoding="utf-8") as f:
                 f.write(text)
             part, reason, _ = CHOSEN[lab].get(name, ("builds", "", []))
@@ -192,7 +192,7 @@ class Programs(unittest.TestCase):
     def test_usage(self):
         for words in (("04", self.dir), ("05", f"{self.dir}/none"), ()):
             ended = subprocess.run(
-                [f"{ROOT}/grading/program.py", *words], capture_output=True, text=True
+                [f"{ROOT}/teach/program.py", *words], capture_output=True, text=True
             )
             self.assertEqual(ended.returncode, 2, ended)
             self.assertIn("which programs?", ended.stderr)

@@ -344,7 +344,7 @@ class Release(unittest.TestCase):
             for command in (
                 f"testenv/demo.sh {programs}",
                 "bench/measure.sh ''",
-                "grading/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
+                "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
                 "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }",
                 "python3 tests/test_pairs.py Defaults",
             )

@@ -477,10 +477,8 @@ def watch(lab, wanted=""):
 
 def progress():
     state, handed = load(), {}
-    for path in glob.glob(f"{ROOT}/handin-*.txt"):
-        if found := re.search(
-            r"(?s)\AHANDIN [^\n]*\blab=(\d\d).*\n=== end ([^\n]*)\n*\Z", starter.read(path)
-        ):
+    for path in glob.glob(f"{ROOT}/results/handin-*/manifest"):
+        if found := re.search(r"(?s)\AHANDIN .*? lab=(\d\d).*\nend (.*)\n\Z", starter.read(path)):
             handed[found[1]] = found[2]
     print(say("progress head"))
     for lab in NUMBERS:

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 #   handin.sh ID LAB [DIR [ANSWERS]]
-# Runs what a student hands in, and writes it to a text, handin-ID.txt; packs that with the student's program and
-# a MANIFEST of both as handin-ID.zip. LAB: 05, 06 or 07, the one to measure; DIR: the program of it (else my05, or
-# the sample's directory); ANSWERS: a text file (else answers.txt). On the RDMA device that is there, or in the VM,
-# then in virtual time. The text is written whatever happens; its last line says if all of it is there and passed,
-# and how many of the answers it has.
+# Runs what a student hands in. In results/handin-ID lie then: runs/, what each run printed; program/; answers.txt; and
+# a manifest of them all, which begins with ID and LAB and ends with how it went. Packed, this is handin-ID.zip, the
+# hand-in. LAB: 05, 06 or 07, the one to measure; DIR: the program of it (else my05, or the sample's directory);
+# ANSWERS: a text file (else answers.txt). On the RDMA device that is there, or in the VM, then in virtual time.
+# It is packed whatever happens.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-run() { # NAME COMMAND… - one section of the file
+run() { # NAME COMMAND… - a file of the hand-in
 	local name=$1 status
 	shift
-	echo "=== $name"
-	"$@" 2>&1
+	"$@" >"$out/runs/$name.txt" 2>&1
 	status=$?
-	echo "=== $name exit $status"
+	echo "=== exit $status" >>"$out/runs/$name.txt"
 	[ $status -eq 0 ] && echo "$name: passed" >&2 || echo "$name: ${todo:-FAILED}" >&2
 	[ $status -eq 0 ] || failed=yes
 }
 
 # The parts that run where the device is.
 pairs() { # ID SEED LAB DIR
-	local sample own arguments todo failed=''
+	local sample own arguments todo failed='' out=results/handin-$1
+	mkdir -p "$out/runs"
 	echo "ENV clock=${TESTENV_CLOCK:-real} kernel=$(uname -r) machine=$(uname -m)" \
-		"cpus=$(nproc) devices=$(cd /sys/class/infiniband && echo *)"
+		"cpus=$(nproc) devices=$(cd /sys/class/infiniband && echo *)" >"$out/runs/machine.txt"
 	for sample in 0[1-7]_*/; do # the others are not handed in
 		sample=${sample%/}
 		own=$(own "$sample" "$3" "$4")
@@ -44,7 +44,7 @@ pairs() { # ID SEED LAB DIR
 	[ -z "$failed" ]
 }
 all() { # ID SEED LAB DIR SIZES
-	local failed='' todo rounds=5
+	local failed='' todo rounds=5 out=results/handin-$1
 	todo=$(todo "$4")
 	[ "${TESTENV_CLOCK:-}" != virtual ] || rounds=1 # every one gives the same
 	pairs "$1" "$2" "$3" "$4" || failed=yes
@@ -66,41 +66,40 @@ todo() { # DIR - what is yet to be written
 	[[ ! $(cat "$1"/*.c) =~ 'not written yet (TODO '[0-9]*')' ]] || echo "${BASH_REMATCH[0]}"
 }
 
+die() { # WORDS
+	echo "$1" >&2
+	exit 2
+}
+
 if [ "${1:-}" = inside ]; then
 	"${@:2}"
 	exit
 fi
 
 id=${1:-} lab=${2:-05} dir=${3:-} answers=${4:-}
-layout=$(grading/grade.py --student "$id") || exit 2
-[[ $lab =~ ^0[567]$ ]] || { echo "LAB=$lab is not 05, 06 or 07" >&2; exit 2; }
+layout=$(teach/expected.py "$id") || exit 2
+[[ $lab =~ ^0[567]$ ]] || die "LAB=$lab is not 05, 06 or 07"
 [ -n "$dir" ] || { [ -d "my$lab" ] && dir=my$lab; } || dir=$(echo "$lab"_*)
-[ -f "$dir/Makefile" ] || { echo "$dir is no directory like those of make starter" >&2; exit 2; }
-[ -z "$answers" ] || [ -r "$answers" ] || { echo "cannot read $answers" >&2; exit 2; }
+[ -f "$dir/Makefile" ] || die "$dir is no directory like those of make starter"
+[ -z "$answers" ] || [ -r "$answers" ] || die "cannot read $answers"
 [ -n "$answers" ] || [ ! -r answers.txt ] || answers=answers.txt
 
 for own in "$dir" my0[1-7]; do
 	[ ! -f "$own/Makefile" ] || make -s -C "$own" >&2 # what fails here, fails below
 done
-sizes=$(sed -n 's/^sizes //p' grading/rubric.txt)
-seed=${layout##* seed=}
+sizes=$(sed -n 's/^sizes //p' teach/rubric.txt)
 if [ "${TESTENV:-}" = vm ] || ! testenv/testenv.sh has-device; then
 	export TESTENV_CLOCK=virtual
 fi
-file=handin-$id.txt
+out=results/handin-$id
+rm -rf "$out" "handin-$id.zip" && mkdir -p "$out"/{runs,program} || exit
 interrupted=''
 trap 'interrupted=yes' INT TERM HUP
-{
-	echo "HANDIN version=1 student=$id lab=$lab sizes=$sizes"
-	TESTENV_LIMIT=${TESTENV_LIMIT:-1200} testenv/testenv.sh run \
-		grading/handin.sh inside all "$id" "$seed" "$lab" "$dir" "$sizes"
-} >"$file"
+TESTENV_LIMIT=${TESTENV_LIMIT:-1200} testenv/testenv.sh run \
+	teach/handin.sh inside all "$id" "${layout##* seed=}" "$lab" "$dir" "$sizes"
 status=$?
-[ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # what was interrupted may lack it
-if [ -n "$answers" ]; then
-	echo "=== answers"
-	learn/answers.py plain "$answers"
-fi >>"$file"
+(cd "$dir" && find . -type f \( -name '*.[ch]' -o -name Makefile \) -exec cp --parents -t "$OLDPWD/$out/program" {} +)
+[ -z "$answers" ] || learn/answers.py plain "$answers" >"$out/answers.txt"
 end='runs complete'
 if count=$(learn/answers.py count ${answers:+"$answers"}); then
 	end=complete
@@ -110,16 +109,11 @@ if [ -n "$interrupted" ]; then
 elif [ $status -ne 0 ]; then
 	end="failed, exit status $status"
 fi
-echo "=== end $end ($count)" >>"$file"
-pack=$(mktemp -d) || exit
-cp "$file" "$pack"
-mkdir "$pack/program"
-(cd "$dir" && find . -type f \( -name '*.[ch]' -o -name Makefile \) -exec cp --parents -t "$pack/program" {} +)
-sums=$(cd "$pack" && find . -type f -printf '%P\0' | xargs -0 sha256sum)
-echo "$sums" >"$pack/MANIFEST" && python3 -m zipfile -c "${file%.txt}.zip" "$pack/".
-odd=$(RESULTS=/dev/null grading/grade.py "$pack" | grep -A2 ' == FAIL')
-rm -rf "$pack"
-echo "$file: $(tail -n 1 "$file" | sed 's/=== end //'); with $dir in ${file%.txt}.zip, which is what you hand in" >&2
+sums=$(cd "$out" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum)
+printf '%s\n' "HANDIN version=2 student=$id lab=$lab sizes=$sizes" "$sums" "end $end ($count)" >"$out/manifest"
+python3 -m zipfile -c "handin-$id.zip" "$out/." || exit
+odd=$(RESULTS=/dev/null teach/grade.py "$out" | grep -A2 ' == FAIL')
+echo "handin-$id.zip: $end ($count); with $dir. This is what you hand in; what is in it: $out" >&2
 [ -z "$odd" ] || printf '%s\n' "what make grade will say of it:" "$odd" >&2
 if [ -n "$answers" ]; then
 	learn/answers.py "$answers" >&2

@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 
+LEARN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn")
+sys.path += [LEARN, f"{LEARN}/check"]
+# pylint: disable=wrong-import-position
+import pieces
 import starter
 from words import writing
-
-sys.path.append(os.path.join(starter.HERE, "check"))
-import pieces  # noqa: E402 pylint: disable=wrong-import-position
 
 
 def build(root, lab, scratch):

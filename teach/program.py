@@ -24,7 +24,7 @@ from contextlib import suppress
 
 import collect
 import expected
-from handin import printable
+from reader import printable
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PARTS = "builds|sgl|copy|each|itself|verifies|careful"
@@ -46,44 +46,25 @@ def left_out(folder, names):
 def put_together(lab, entries, built):
     """What the VM takes: the reference, the suite without samples, the hand-ins."""
     often = f"BATCH = {random.Random(entries[0]['seed']).randint(64, 192)}"  # receives; 07's sample acknowledges after 256
-    with open(glob.glob(f"{ROOT}/{lab}_*/*.c")[0], encoding="utf-8") as file, open(
-        f"{built}/reference.c", "w", encoding="utf-8"
-    ) as copy:
-        copy.write(file.read().replace("BATCH = QUEUE_SIZE / 4", often))
+    with open(glob.glob(f"{ROOT}/{lab}_*/*.c")[0], encoding="utf-8") as file:
+        text = file.read().replace("BATCH = QUEUE_SIZE / 4", often)
+    with open(f"{built}/reference.c", "w", encoding="utf-8") as copy:
+        copy.write(text)
     for part in ("common", "blocks", "build/objects"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
     shutil.copytree(f"{ROOT}/build/objects", f"{built}/suite/build/short")
+    objects, less = f"'{built}'/suite/build/objects/*.o", "-DSWEEP_BYTES=0 -DROUND_BYTES=16384"
     for name, how in (
-        (
-            "reference",
-            f"-Icommon -Iblocks '{built}/reference.c' '{built}'/suite/build/objects/*.o -libverbs",
-        ),
+        ("reference", f"-Icommon -Iblocks '{built}/reference.c' {objects} -libverbs"),
         ("course.so", "-fPIC -shared common/pattern.c common/report.c common/hints.c -libverbs"),
         ("other_device.so", "-fPIC -shared tests/other_device.c -libverbs"),
-        *(
-            (
-                f"suite/build/short/{part}.o",
-                f"-DSWEEP_BYTES=0 -DROUND_BYTES=16384 -Icommon -c blocks/{part}.c",
-            )
-            for part in ("work", "measure")
-        ),
+        ("suite/build/short/work.o", f"{less} -Icommon -c blocks/work.c"),
+        ("suite/build/short/measure.o", f"{less} -Icommon -c blocks/measure.c"),
     ):  # with less to measure
         subprocess.run(f"gcc -O2 -o '{built}/{name}' {how}", shell=True, check=True, cwd=ROOT)
-    for n, entry in enumerate(entries):
-        shutil.copytree(
-            entry.pop("from"),
-            f"{built}/hand-ins/{n}",
-            ignore=left_out,
-            copy_function=lambda source, to: shutil.copy(
-                source,
-                (  # as new: make warns of files of the future
-                    to
-                    if os.path.exists(source[:-4])
-                    or not collect.SOURCE.search(os.path.basename(to))
-                    else to.removesuffix(".txt")
-                ),
-            ),
-        )
+    for n, entry in enumerate(entries):  # as new: make warns of files of the future
+        at = f"{built}/hand-ins/{n}"
+        shutil.copytree(entry.pop("from"), at, ignore=left_out, copy_function=shutil.copy)
     with open(f"{built}/class.json", "w", encoding="ascii") as file:
         json.dump(entries, file)
 
@@ -141,31 +122,7 @@ class Class:
         done, report = 0, []
         with tempfile.TemporaryDirectory() as built:
             put_together(self.lab, [dict(entry) for entry in entries], built)
-            with subprocess.Popen(
-                [
-                    f"{ROOT}/testenv/testenv.sh",
-                    "run",
-                    "python3",
-                    "-B",
-                    f"{ROOT}/witness/examine.py",
-                    ROOT,
-                    built,
-                    self.lab,
-                    self.sizes,
-                    ",".join("=".join(part) for part in self.points),
-                    *self.only,
-                ],
-                stdout=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env={
-                    "TESTENV_LIMIT": str(120 + 120 * len(entries)),
-                    **os.environ,
-                    "TESTENV": "vm",
-                    "TESTENV_CLOCK": "virtual",
-                    "TESTENV_SEALED": "yes",
-                },
-            ) as vm:
+            with self.started(built, len(entries)) as vm:
                 for line in vm.stdout:
                     if not line.startswith("ROW "):
                         begins = line.startswith("#### ") and done < len(entries)
@@ -182,6 +139,19 @@ class Class:
             sys.exit(vm.returncode or 1)
         return done
 
+    def started(self, built, number):
+        points = ",".join("=".join(part) for part in self.points)
+        testenv, examine = f"{ROOT}/testenv/testenv.sh", f"{ROOT}/witness/examine.py"
+        env = {"TESTENV_LIMIT": str(120 + 120 * number), **os.environ, "TESTENV": "vm"}
+        return subprocess.Popen(
+            [testenv, "run", "python3", "-B", examine, ROOT, built]
+            + [self.lab, self.sizes, points, *self.only],
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**env, "TESTENV_CLOCK": "virtual", "TESTENV_SEALED": "yes"},
+        )
+
     def progress(self):
         self.done += 1
         left = (time.monotonic() - self.began) / self.done * (len(self.entries) - self.done)
@@ -191,71 +161,60 @@ class Class:
             )
 
 
+def entry_of(s, seed):
+    """A hand-in, as the VM and its row have it."""
+    entry = {"name": printable(s.name, 200), "student": s.student, "lab": s.lab, "seed": seed}
+    if s.student:
+        entry["block_size"] = expected.of_student(s.student).layout.block_size
+    return {**entry, "digest": s.digest(), "from": s.program}
+
+
+def to_grade(entries, points):
+    """Those that have not been graded like this, and what AGAIN names, with the layouts that they had."""
+    rows, again = known(), os.environ.get("AGAIN", "").split()
+    for entry in entries:
+        old = [
+            row
+            for row in rows
+            if all(row[name] == entry[name] for name in ("digest", "lab", "student"))
+            and (entry["student"] or row["name"] == entry["name"])
+            and row["of"] == dict(points)
+            and row["seed"] == (os.environ.get("SEED") or row["seed"])
+        ]
+        if old and not os.environ.get("ONLY") and "all" not in again:
+            entry["seed"], name = old[-1]["seed"], entry["name"]
+            if name not in again and entry["student"] not in again:
+                before = f"graded before; SEED={entry['seed']}; once more: AGAIN=\"{name}\""
+                print(f"\n#### {name}\nScore: {old[-1]['score']} ({before})")
+                continue
+        yield entry
+
+
+def keep(row):
+    if not os.environ.get("ONLY"):
+        os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
+        row = {key: row[key] for key in row if key not in ("from", "block_size")}
+        with open(RESULTS, "a", encoding="ascii") as file:
+            file.write(f"\n{json.dumps(row)}\n")  # the last one may have been written half
+
+
 def main(lab="", folder=""):
     sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
-    again = os.environ.get("AGAIN", "").split()
     seed = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
-    with open(f"{ROOT}/grading/rubric.txt", encoding="utf-8") as file:
+    with open(f"{ROOT}/teach/rubric.txt", encoding="utf-8") as file:
         rubric = file.read()
     points = re.findall(rf"(?m)^({PARTS}) +(\d+)", rubric)
     sizes = re.findall(r"(?m)^sizes (\S+)", rubric)[-1]
-    rows = known()
     with tempfile.TemporaryDirectory() as scratch:
         hand_ins = []
-        with suppress(OSError, ValueError):
-            hand_ins = [
-                s
-                for s in collect.collect(folder, lab, scratch, os.environ.get("ONE"))
-                if s.program and s.lab == lab
-            ]
-        if lab not in ("05", "06", "07") or not hand_ins:
+        if lab in ("05", "06", "07") and os.path.exists(folder):
+            found = collect.collect(folder, lab, scratch, os.environ.get("ONE"))
+            hand_ins = [s for s in found if s.program and s.lab == lab]
+        if not hand_ins:
             print("which programs? make grade-program LAB=05 DIR=FOLDER", file=sys.stderr)
             sys.exit(2)
         print(f"SEED={seed}", flush=True)
-        entries = []
-        for s in hand_ins:
-            entry = {
-                "name": printable(s.name, 200),
-                "student": s.student,
-                "lab": lab,
-                "seed": seed,
-                "digest": s.digest(),
-                "from": s.program,
-            }
-            if expected.VALID_ID.fullmatch(s.student):
-                entry["block_size"] = expected.of_student(s.student).layout.block_size
-            old = [
-                row
-                for row in rows
-                if row["digest"] == entry["digest"]
-                and row["lab"] == lab
-                and row["student"] == s.student
-                and (s.student or row["name"] == entry["name"])
-                and row["of"] == dict(points)
-                and row["seed"] == (os.environ.get("SEED") or row["seed"])
-            ]
-            if old and not os.environ.get("ONLY") and "all" not in again:
-                if s.name not in again and s.student not in again:
-                    print(
-                        f"\n#### {entry['name']}\nScore: {old[-1]['score']} (graded before; SEED="
-                        f"{old[-1]['seed']}; once more: AGAIN=\"{entry['name']}\")"
-                    )
-                    continue
-                entry["seed"] = old[-1]["seed"]
-            entries.append(entry)
-
-        def keep(row):
-            if not os.environ.get("ONLY"):
-                os.makedirs(os.path.dirname(RESULTS), exist_ok=True)
-                with open(RESULTS, "a", encoding="ascii") as file:
-                    file.write(
-                        "\n"
-                        + json.dumps(
-                            {key: row[key] for key in row if key not in ("from", "block_size")}
-                        )
-                        + "\n"
-                    )  # the last one may have been written half
-
+        entries = list(to_grade([entry_of(s, seed) for s in hand_ins], points))
         if entries:
             Class(lab, entries, points, sizes, keep).run()
 

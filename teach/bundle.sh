@@ -19,7 +19,7 @@ case "$*" in
 "make autolab 0"[567] | "make gradescope 0"[567] | "make classroom50 0"[567] | "make prairielearn 0"[567])
 	out=results/bundle-$2 grade="grade $2 $3"
 	rm -rf "$out" && mkdir -p "$out"
-	git archive --format=tar.gz -o "$out/suite.tar.gz" HEAD && cp grading/bundle.sh "$out" && cd "$out"
+	git archive --format=tar.gz -o "$out/suite.tar.gz" HEAD && cp teach/bundle.sh "$out" && cd "$out"
 	if [ "$2" = autolab ]; then # Tango makes autograde, Autolab's documents say the first target
 		tar --remove-files -cf autograde.tar bundle.sh suite.tar.gz
 		printf 'autograde:\n\t@mkdir .grade && tar -xf autograde.tar -C .grade && rm autograde.tar Makefile && %s\n' \
@@ -40,18 +40,16 @@ case "$*" in
  "entrypoint": "/grade/tests/bundle.sh %s /grade/student /grade/results/results.json"}}\n' "$3" "$3" "${IMAGE:-debian:12}" "$grade" >info.json
 	fi
 	;;
-setup) place; testenv/testenv.sh run true; chmod -R a+rwX "$TESTENV_CACHE" ;;
+setup)
+	place
+	testenv/testenv.sh run true
+	chmod -R a+rwX "$TESTENV_CACHE"
+	;;
 grade*)
 	folder=$(realpath "$4") result=$(realpath -m "$5") && mkdir -p "${result%/*}"
-	if [ "$2" = autolab ]; then # every hand-in has the same name there: what is in it tells
-		file=$(find "$folder" -maxdepth 1 -type f) kind=zip # or another archive
-		! LC_ALL=C grep -qI . "$file" || kind=txt
-		! LC_ALL=C grep -qI '^#include' "$file" || kind=c
-		mv "$file" "$folder/handed-in.$kind"
-	fi
 	place </dev/null
-	ONE=yes grading/program.py "$3" "$folder" </dev/null || [ $? = 2 ] # 2: there is no program
-	grading/grade.py --format "$2" --result "$result" "$folder"
+	ONE=yes teach/program.py "$3" "$folder" </dev/null || [ $? = 2 ] # 2: there is no program
+	teach/grade.py --format "$2" --result "$result" "$folder"
 	;;
 *) sed -n '3,6p' "$0" >&2 && exit 2 ;;
 esac

@@ -1,9 +1,12 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What a student's ID demands of a hand-in: layout, seed, the messages' digests, the points that
-are measured. The formulas stand in blocks/layout.h and common/data.h."""
+are measured. The formulas stand in blocks/layout.h and common/data.h. expected.py ID prints the layout."""
 import functools
 import re
 import struct
+import sys
+import unicodedata
 from collections import namedtuple
 
 SAMPLES = (
@@ -78,3 +81,24 @@ def plan(sizes, block_size):
         points.append((block_size, block_num))
     points += [(size, SWEEP_BYTES // size) for size in SWEEP]
     return [Layout(size, num, 2 * size, size * num) for size, num in points]
+
+
+def layout_line(student):
+    layout, seed, _ = of_student(student)
+    return "LAYOUT " + " ".join(f"{k}={v}" for k, v in {**layout._asdict(), "seed": seed}.items())
+
+
+def main(student=""):
+    narrow = unicodedata.normalize("NFKC", student)
+    if VALID_ID.fullmatch(student):
+        print(layout_line(student))
+    elif VALID_ID.fullmatch(narrow):
+        sys.exit(
+            f"full-width digits or letters instead of {narrow}: type it without the input method"
+        )
+    else:
+        sys.exit("which student? ID: up to 32 ASCII letters, digits, - and _")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
