@@ -18,6 +18,7 @@ from samples import ROOT, main
 sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "learn", "check")]
 import check_words  # pylint: disable=wrong-import-position
 import handout  # pylint: disable=wrong-import-position
+import starter  # pylint: disable=wrong-import-position
 import words  # pylint: disable=wrong-import-position
 
 # Fenced, or indented behind a blank line.
@@ -33,6 +34,7 @@ FIXED = re.compile(
 # A section: its heading, the line of that, all of it; lists of (line, what is there).
 Section = namedtuple("Section", "title line text blocks items rows codes numbers links")
 PLACE = re.compile(r"{[^}]*}")
+KEPT = {"from", "to", "before"}  # of a place: how it is found
 HAN = "[\u4e00-\u9fff]"
 FULL = "[\uff0c\u3002\uff1b\uff1a\uff1f\uff01\uff08\uff09\u3001]"  # punctuation of full width
 UNEVEN = {
@@ -458,7 +460,7 @@ class Words(unittest.TestCase):
                 f"{name}: {key}: {english}",
             )
             return
-        self.assertRegex(chinese, HAN, f"{name}: {key}")
+        self.assertRegex(chinese, f"{HAN}|{FULL}", f"{name}: {key}")
         bare = CODE.sub("`x`", PLACE.sub("0", chinese)).replace("*", "")
         for what in ("half-width punctuation", "a blank too many"):
             if "  " not in english:  # a table's head
@@ -496,6 +498,36 @@ class Words(unittest.TestCase):
                     other, f"{UNEVEN['half-width punctuation']}|{HAN}[A-Za-z0-9]|[A-Za-z0-9]{HAN}"
                 )
             self.assertRegex(theirs[1], HAN)
+
+    def test_starters(self):
+        """places.zh.txt has the places of places.txt; their texts name the same calls, fields, options and TODOs. A
+        program prints what is to be written: so no per cent sign."""
+        english, chinese = (starter.listed(name) for name in ("places.txt", "places.zh.txt"))
+        self.assertGreater(len(english), 12)
+        self.assertEqual(list(english), list(chinese))
+        named = re.compile(
+            r"--[a-z]+|\w+->[a-z_]+|TODO \d|[a-z.]+=\w+|[A-Za-z0-9.>-]+(?:_[A-Za-z0-9]+)+(?:\(3\))?"
+        )
+        for lab, places in english.items():
+            self.assertEqual(
+                *(
+                    [(place["number"], place["name"]) for place in each[lab]]
+                    for each in (english, chinese)
+                )
+            )
+            for place, theirs in zip(places, chinese[lab]):
+                self.assertEqual(place.keys() - theirs.keys() - {"see"}, place.keys() & KEPT, lab)
+                for key in theirs.keys() & {"what", "right", "see"}:
+                    self.assertEqual(
+                        *(set(named.findall(each[key])) for each in (place, theirs)),
+                        f"{lab} {place['name']} {key}",
+                    )
+                    self.assertNotIn("%", theirs[key])
+                    self.check(
+                        "places.zh.txt", f"{lab} {place['name']} {key}", place[key], theirs[key]
+                    )
+                if " " in place["name"]:
+                    self.assertRegex(theirs["called"], HAN)
 
     def test_words(self):
         english, chinese = (
