@@ -22,7 +22,7 @@ said = $(strip $(if $(ZH),$2,$1))
 
 all: $(SAMPLES) ## build every sample (V=1 shows the commands; one alone: cd 03_read && make) ## 编译所有示例（V=1 显示命令；只编译一个：cd 03_read && make）
 	$(if $(BRIEF),@echo "$(call said,All samples are built. Next: make demo runs each of them; labs.md is the course,\
-		示例都已编译。下一步：make demo 运行全部示例；实验从 labs.zh.md 的 01 开始)",@:)
+		示例都已编译。下一步：make demo 运行全部示例；课程从 labs.zh.md 开始)",@:)
 
 $(SAMPLES): .objects
 	@$(MAKE) --no-print-directory $(BRIEF) -C $@

@@ -164,6 +164,14 @@ def unwritten(source):
     return min(map(int, re.findall(UNWRITTEN, source)), default=0)
 
 
+def stubs(source):
+    """Of each TODO that is not written in a program: its line, its number, and what its program says is to write."""
+    for found in re.finditer(UNWRITTEN + r"(?:: |：)((?:[^;]|;(?!\n))*)", source):
+        begin = source.rfind("/* TODO ", 0, found.start())
+        words = re.findall(r'"([^"]*)"', '"' + found[2])
+        yield source.count("\n", 0, begin) + 1, found[1], "".join(words)
+
+
 def sample_of(lab):
     """The sample's C file."""
     paths = glob.glob(f"{ROOT}/{lab}_*/*.c") if re.fullmatch(r"\d\d", lab) else []
@@ -206,9 +214,8 @@ def starter_of(lab, written=0):
 def make(lab, directory):
     text = starter_of(lab)
     print(say("starter made", path=write(lab, text, directory or "my" + lab)))
-    for number, line in enumerate(text.splitlines(), 1):
-        if "/* TODO " in line:
-            print(f"{number}: {line.strip().removesuffix(' */')}")
+    for line, number, what in stubs(text):
+        print(say("starter todo", line=line, number=number, what=what))
 
 
 def main(arguments):

@@ -206,7 +206,7 @@ stopped() {
 # store - boots a VM up to where it holds, and stores its state in $stopped.
 store() {
 	local hold=testenv.hold end=$((SECONDS + $(patient 300)))
-	say "starting a VM (once; later ones go on from there)"
+	say "$(zh && echo "正在启动虚拟机（只这一次；以后从这里继续）" || echo "starting a VM (once; later ones go on from there)")"
 	rm -rf "$cache/vm-new"
 	mkdir "$cache/vm-new"
 	[ -z "${TESTENV_PROBES:-}" ] || cp "$TESTENV_PROBES" "$dir/probes"
@@ -388,7 +388,7 @@ shell() {
 	if kept "$link"; then
 		dir=$(readlink "$link")
 	else
-		say "starting a VM"
+		say "$(zh && echo 正在启动虚拟机 || echo starting a VM)"
 		session
 		printf %s "$root" >"$dir/project"
 		for n in $slots; do : >"$dir/slot$n"; done

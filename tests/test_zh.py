@@ -138,6 +138,43 @@ def target(link, names):
     return file or (names.index(name) if name in names else "no such heading")
 
 
+@lru_cache(maxsize=None)
+def doctors(block):
+    """What doctor.sh prints, as it says it in Chinese."""
+    command = ["sed", "-Ef", os.path.join(ROOT, "testenv", "doctor.zh.sed")]
+    return subprocess.run(
+        command, input=block, check=True, capture_output=True, text=True
+    ).stdout.split("\n")
+
+
+def stub_says(english, chinese):
+    """Whether these lines are what the stub of one TODO prints in both languages, each broken off."""
+    found = re.match(r"(\d\d)(\w+ client: )(.+) is not written yet \(TODO (\d+)\): .*…$", english)
+    for place in starter.listed("places.zh.txt")[found[1]] if found else ():
+        if place["name"] == found[3] and str(place["number"]) == found[4]:
+            says = words.CHINESE["todo stub"].format(
+                name=place.get("called", place["name"] + " "), number=place["number"]
+            )
+            whole_line = f"{found[1]}{found[2]}{says}{place['what']}"
+            return (
+                chinese.endswith("…") and whole_line.startswith(chinese[:-1]) and len(chinese) > 30
+            )
+    return False
+
+
+def same_block(english, chinese):
+    """Word for word the same; but what students' tools print is what they print in Chinese."""
+    if english == chinese or english[0] != chinese[0] or english[0] != "text":
+        return english == chinese
+    ours, theirs = english[1].split("\n"), chinese[1].split("\n")
+    made = words.ENGLISH["starter made"].partition("}")[2]
+    return len(ours) == len(theirs) and all(
+        their in (our, doctor, our.replace(made, words.CHINESE["starter made"].partition("}")[2]))
+        or stub_says(our, their)
+        for our, their, doctor in zip(ours, theirs, doctors(english[1]))
+    )
+
+
 def behind(part, line):
     """How many blocks, items and rows stand in front of a line."""
     return tuple(sum(n <= line for n, _ in found) for found in (part.blocks, part.items, part.rows))
@@ -165,7 +202,7 @@ def parting(english, chinese, page="labs"):
             ("link", *links),
         ):
             for (n, x), (m, y) in zip(one, other):
-                if x != y:
+                if not (same_block(x, y) if what == "block" else x == y):
                     return say(n, m, f"another {what}: {x} and {y}")
             if len(one) != len(other):
                 n, m = (

@@ -122,8 +122,8 @@ def text(directory):
 def unwritten(source):
     """By the number of a TODO that is not written: what is to write."""
     found = {}
-    for number, rest in re.findall(starter.UNWRITTEN + r"(?:: |：)((?:[^;]|;(?!\n))*)", source):
-        found.setdefault(number, "".join(re.findall(r'"([^"]*)"', '"' + rest)))
+    for _, number, what in starter.stubs(source):
+        found.setdefault(number, what)
     return found
 
 
