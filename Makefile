@@ -45,7 +45,7 @@ shell: deps ## a shell with an RDMA device; once more in a second terminal joins
 	@testenv/testenv.sh shell
 
 # The sample that LAB=03 names: 03_read/read.
-lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
+lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error $(call said,LAB=$(LAB) is no sample's number,LAB=$(LAB) 不是实验的编号)))
 
 wire: LAB ?= 01
 wire: pcap = results/wire/$(notdir $(lab)).pcap

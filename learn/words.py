@@ -105,7 +105,7 @@ CHINESE = {
     "field answer": "answer 答：",
     "answers made": "已生成 {path}：每个问题都有写答案的位置。",
     "no marks": "答案：没有 make answers 写的标记，所以不知道还缺哪些",
-    "unanswered": "答案：应有 {most} 个，已写 {number} 个；还缺：{which}",
+    "unanswered": "答案：应有 {most} 个，已写 {number} 个；还缺（## 后面的名字）：{which}",
     "answers complete": "答案：{most} 个全部已写",
     "which step": "make break STEP=07：要做讲义“破坏实验”中的哪一步？",
     "no step": "步骤的编号是 1 到 {last}。",

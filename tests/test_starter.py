@@ -348,7 +348,7 @@ class Release(unittest.TestCase):
 
     def test_with_one_program_written(self):
         """04 in the sample's own directory, 05 in one of make starter's; the rest is named, and is no failure; but 01 to
-        04 belong to what is handed in."""
+        04 belong to what is handed in. The starters of 06 and 07 are Chinese."""
         tree = self.trees["all"]
         shutil.copy(starter.sample_of("04"), f"{tree}/04_atomic")
         for lab in ("05", "06"):
@@ -359,6 +359,10 @@ class Release(unittest.TestCase):
                 stdout=subprocess.DEVNULL,
             )
         shutil.copy(starter.sample_of("05"), f"{tree}/my05")
+        for lab, directory in (("06", "my06"), ("07", "07_gssr")):
+            path = f"{tree}/{directory}/{os.path.basename(starter.sample_of(lab))}"
+            with in_chinese(), open(path, "w", encoding="utf-8") as file:
+                file.write(starter.starter_of(lab))
         refused = subprocess.run(
             ["make", "-s", "starter", "LAB=04", "DIR=another"],
             cwd=tree,
@@ -387,14 +391,17 @@ class Release(unittest.TestCase):
         self.assertRegex(
             demo[0],
             r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
-            r"my06: not written yet \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
+            r"my06: 尚未编写 \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
         )
-        self.assertRegex(bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){3}$")
+        self.assertRegex(
+            bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){2}07_gssr 尚未编写 \(TODO 1\)\n$"
+        )
         self.assertEqual(
             re.findall(r"(0\d)_\w+: (\w+)", handin[0]),
             [
-                (lab, "passed" if lab in ("04", "05") else "not")
-                for lab in ("01", "02", "03", "04", "05", "06", "07")
+                *((lab, "not") for lab in ("01", "02", "03")),
+                *((lab, "passed") for lab in ("04", "05")),
+                *((lab, "尚未编写") for lab in ("06", "07")),
             ],
             handin[0],
         )
