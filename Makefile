@@ -18,11 +18,11 @@ BRIEF := $(if $(or $(V),$(findstring s,$(firstword -$(filter-out --%,$(MAKEFLAGS
 ZH := $(filter zh% ZH%,$(firstword $(LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
 said = $(strip $(if $(ZH),$2,$1))
 
-##@ Run 运行
+##@ Run ## 运行
 
 all: $(SAMPLES) ## build every sample (V=1 shows the commands; one alone: cd 03_read && make) ## 编译所有示例（V=1 显示命令；只编译一个：cd 03_read && make）
 	$(if $(BRIEF),@echo "$(call said,All samples are built. Next: make demo runs each of them; labs.md is the course,\
-		示例都已编译。下一步：make demo 运行全部示例；实验从 labs.zh.md 的 01 开始)",@:)
+		示例都已编译。下一步：make demo 运行全部示例；课程从 labs.zh.md 开始)",@:)
 
 $(SAMPLES): .objects
 	@$(MAKE) --no-print-directory $(BRIEF) -C $@
@@ -45,7 +45,7 @@ shell: deps ## a shell with an RDMA device; once more in a second terminal joins
 	@testenv/testenv.sh shell
 
 # The sample that LAB=03 names: 03_read/read.
-lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error LAB=$(LAB) is no sample's number))
+lab = $(or $(filter $(LAB)_%,$(PROGRAMS)),$(error $(call said,LAB=$(LAB) is no sample's number,LAB=$(LAB) 不是实验的编号)))
 
 wire: LAB ?= 01
 wire: pcap = results/wire/$(notdir $(lab)).pcap
@@ -68,7 +68,7 @@ rxe-down: ## as root: remove it again ## 以 root 身份：删除该设备
 
 .PHONY: all $(SAMPLES) .objects deps demo shell wire doctor rxe-up rxe-down
 
-##@ Learn 学习
+##@ Learn ## 学习
 
 starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 13), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 13）的程序，其中要你写的部分留空
 	@learn/starter.py make "$(LAB)" "$(DIR)"
@@ -77,7 +77,7 @@ check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and wha
 	@testenv/deps.sh vm
 	@NOT_YET=0 learn/check/check.py check "$(LAB)" "$(DIR)"
 
-hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one ## LAB=05 [DIR=my05]：给第一个不正确的部分一条提示；再运行一次，提示更明白
+hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one ## LAB=05 [DIR=my05]：给第一个不正确的部分一条提示；再运行一次，提示更直白
 	@testenv/deps.sh vm
 	@learn/check/check.py hint "$(LAB)" "$(DIR)"
 
@@ -109,7 +109,7 @@ handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you han
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 
-##@ Below the verbs verbs 的下层
+##@ Below the verbs ## verbs 的下层
 
 fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn) ## 在模拟的 InfiniBand 网络里打开 shell，带真正的 OpenSM（TOPOLOGY=torus|文件 HOSTS=8 ROUTING=updn）
 	@testenv/deps.sh fabric
@@ -122,7 +122,7 @@ fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, path
 
 .PHONY: fabric fabric-map
 
-##@ Measure 测量
+##@ Measure ## 测量
 
 bench: deps ## measure 05 to 07, or DIR=my05, in virtual time (installs gnuplot and perftest); figures under results/ (REAL=1: in real time) ## 在虚拟时间里测量 05 到 07，或 DIR=my05；先安装 gnuplot 和 perftest，图在 results/（REAL=1：真实时间）
 	@testenv/deps.sh vm bench
@@ -137,7 +137,7 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
-bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time) ## 出借内存的开销：内存窗口或内存区域（REAL=1：真实时间）
+bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time) ## 把内存临时授权给对端的开销：用内存窗口，或用内存区域（REAL=1：真实时间）
 	@testenv/deps.sh vm
 	@mkdir -p build
 	@gcc -O2 -Wall -Icommon -o build/window bench/window.c common/*.c -libverbs
@@ -145,7 +145,7 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 
 .PHONY: bench bench-peers bench-window
 
-##@ Teach 教学
+##@ Teach ## 教学
 
 student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz ## 教师用：除 LABS="05 06 07"（LABS=all）的答案以外的全部内容，打包为 results/hello-verbs.tar.gz
 	@teach/release.py $(or $(LABS),05 06 07)
@@ -167,7 +167,7 @@ bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what gra
 
 .PHONY: student-release grade grade-program similar bundle
 
-##@ Develop 开发
+##@ Develop ## 开发
 
 test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试；ONLY=list）
 	@testenv/deps.sh build vm wire test
@@ -186,7 +186,7 @@ clean: ## remove what was built (the VM's kernel stays in ~/.cache/hello-verbs) 
 	rm -rf build
 
 help: ## this list ## 显示这个列表
-	@sed -n 's/^##@ \(.*\) \(.*\)/$(call said,\1,\2)/p; s/^\([a-z-]*\):.* ## \(.*\) ## \(.*\)/\1|$(call said,\2,\3)/p' Makefile | \
+	@sed -n 's/^##@ \(.*\) ## \(.*\)/$(call said,\1,\2)/p; s/^\([a-z-]*\):.* ## \(.*\) ## \(.*\)/\1|$(call said,\2,\3)/p' Makefile | \
 		while IFS="|" read -r t d; do \
 		if [ -n "$$d" ]; then printf "  make %-15s %s\n" "$$t" "$$d"; else printf "%s\n" "$$t"; fi; done
 

@@ -11,7 +11,7 @@ shift
 status=0
 for program in "${programs[@]}"; do
 	name=${program%/*}
-	todo=$(grep -oh 'is not written yet (TODO [0-9]*)' "$name"/*.c | sort | head -n 1)
+	todo=$(grep -ohE '(is not written yet|尚未编写) \(TODO [0-9]+\)' "$name"/*.c | sort | head -n 1)
 	if [ -n "$todo" ]; then
 		echo "$name $todo"
 		rm -f "results/$name.csv"

@@ -21,8 +21,10 @@ OBJECTS  = $(if $(filter .,$(OUT)),../build,$(OUT))/objects
 PARTS    = $(patsubst %.c,$(OBJECTS)/%.o,$(notdir $(wildcard $(DIRS:=/*.c))))
 HEADERS  = $(wildcard $(DIRS:=/*.h)) ../common/sample.mk
 COMPILE  = $(CC) $(WARNINGS) $(CFLAGS) $(DIRS:%=-I%)
-READONLY = { test ! -e /run/testenv || echo "read-only here: build outside the VM" >&2; \
-	   test -e /run/testenv || echo "you cannot write to $$PWD/$(@D): copy the project to where you can" >&2; exit 1; }
+ZH       = $(filter zh% ZH%,$(firstword $(LAB_LANG) $(LC_ALL) $(LC_MESSAGES) $(LANG)))
+IN_VM    = $(if $(ZH),这里不能写入：请在虚拟机外编译,read-only here: build outside the VM)
+NOT_MINE = $(if $(ZH),你无法写入 $$PWD/$(@D)：请把项目复制到你能写入的地方,you cannot write to $$PWD/$(@D): copy the project to where you can)
+READONLY = { test ! -e /run/testenv || echo "$(IN_VM)" >&2; test -e /run/testenv || echo "$(NOT_MINE)" >&2; exit 1; }
 vpath %.c $(DIRS)
 
 $(OUT)/$(SAMPLE): $(SAMPLE).c $(PARTS) $(HEADERS) Makefile

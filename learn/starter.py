@@ -6,7 +6,8 @@
                                     (default: my01, ...) beside the samples
     starter.py part LAB K DIR       the same, with TODO 1 to K written as in the sample
 
-places.txt says what is left out. The comments in there stay: they are the specification.
+places.txt says what is left out, places.zh.txt the same in Chinese. The comments in there stay: they are the
+specification.
 """
 import glob
 import os
@@ -15,11 +16,12 @@ import shutil
 import sys
 import textwrap
 
-from words import say, writing
+from words import folded, language, say, writing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-UNWRITTEN = "is not written yet (TODO "
+# What a starter's program says of a TODO, in either language; testenv/demo.sh and others look for it, too.
+UNWRITTEN = r"(?:is not written yet|尚未编写) \(TODO (\d+)\)"
 WIDTH = 100  # columns, as .clang-format has it
 
 
@@ -32,8 +34,19 @@ def places():
     """{lab: its places, in the order in which the program reaches them}, from places.txt. A place has
     its number, and is a region of lines or a function. A release of the suite has those of whole samples alone.
     """
+    found = listed("places.txt")
+    if language() == "zh":
+        for lab, chinese in listed("places.zh.txt").items():
+            for place, words in zip(found[lab], chinese):
+                place["called"] = words.get("called", place["name"] + " ")
+                place.update({key: words[key] for key in ("what", "right", "see") if key in words})
+    return found
+
+
+def listed(name):
+    """The same, as such a file has them."""
     found, lab, place = {}, None, None
-    path = os.path.join(HERE, "places.txt")
+    path = os.path.join(HERE, name)
     for line in read(path).splitlines() if os.path.exists(path) else ():
         if line.startswith("== "):
             lab = found[line[3:]] = []
@@ -106,21 +119,17 @@ def comments(lines, indent):
 def stub(lines, place, first, end):
     """What stands in the place until it is written."""
     indent = len(lines[first]) - len(lines[first].lstrip())
-    pad, number, what = " " * indent, place["number"], place["what"]
+    pad, number = " " * indent, place["number"]
     declared = list(place["stub"])
     if "from" not in place:
         declared += [
             ", ".join(f"(void){name}" for name in names_in(lines, place, first, end)) + ";"
         ]
-    right = f" Right: {place['right']}." if "right" in place else ""
-    see = f" See {place['see']}." if "see" in place else ""
-    text = textwrap.wrap(
-        f"/* TODO {number}: {what}.{right}{see} */",
-        WIDTH - indent - 3,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    message = " \n".join(textwrap.wrap(what.replace('"', '\\"'), WIDTH - indent - 12)).split("\n")
+    text = say("todo comment", number=number, what=place["what"])
+    text += "".join(say(f"todo {key}", **place) for key in ("right", "see") if key in place)
+    text = [line.rstrip() for line in folded(f"/* {text} */", WIDTH - indent - 3)]
+    name = place.get("called", place["name"])
+    message = folded(place["what"].replace('"', '\\"'), WIDTH - indent - 12)
     message = "\n".join(f'{pad}       "{part}"' for part in message)
     return [
         *(
@@ -129,7 +138,7 @@ def stub(lines, place, first, end):
         ),
         pad + text[0],
         *(f"{pad} * {line}" for line in text[1:]),
-        f'{pad}die(0, "{place["name"]} {UNWRITTEN}{number}): "\n{message});',
+        f"{pad}die(0, \"{say('todo stub', name=name, number=number)}\"\n{message});",
         *comments(lines[first:end], indent),
     ]
 
@@ -152,24 +161,31 @@ def solution(source, listed):
 
 def unwritten(source):
     """The number of the first TODO that is not written in a program, or 0."""
-    numbers = re.findall(re.escape(UNWRITTEN) + r"(\d+)", source)
-    return min(map(int, numbers), default=0)
+    return min(map(int, re.findall(UNWRITTEN, source)), default=0)
+
+
+def stubs(source):
+    """Of each TODO that is not written in a program: its line, its number, and what its program says is to write."""
+    for found in re.finditer(UNWRITTEN + r"(?:: |：)((?:[^;]|;(?!\n))*)", source):
+        begin = source.rfind("/* TODO ", 0, found.start())
+        words = re.findall(r'"([^"]*)"', '"' + found[2])
+        yield source.count("\n", 0, begin) + 1, found[1], "".join(words)
 
 
 def sample_of(lab):
     """The sample's C file."""
     paths = glob.glob(f"{ROOT}/{lab}_*/*.c") if re.fullmatch(r"\d\d", lab) else []
     if len(paths) != 1:
-        sys.exit(f"starter: LAB='{lab}' is no sample's number (01 to 13)")
+        sys.exit(say("no sample", lab=lab))
     return paths[0]
 
 
 def write(lab, text, directory):
     """A directory like a sample's."""
     if "/" in directory:
-        sys.exit(f"starter: DIR is a new directory beside the samples, such as my{lab}")
+        sys.exit(say("not beside", lab=lab))
     if os.path.exists(f"{ROOT}/{directory}"):
-        sys.exit(f"starter: {directory} exists already, and is not changed")
+        sys.exit(say("exists", directory=directory))
     path = sample_of(lab)
     os.mkdir(f"{ROOT}/{directory}")
     try:
@@ -191,19 +207,15 @@ def starter_of(lab, written=0):
     if lab in listed:
         return starter(text, listed[lab], written)
     if written or not unwritten(text):
-        sys.exit(
-            f"starter: the starter of lab {lab} was its sample itself, and you have written in there; "
-            "another one is in the archive that you were given"
-        )
+        sys.exit(say("was the sample", lab=lab))
     return text
 
 
 def make(lab, directory):
     text = starter_of(lab)
     print(say("starter made", path=write(lab, text, directory or "my" + lab)))
-    for number, line in enumerate(text.splitlines(), 1):
-        if "/* TODO " in line:
-            print(f"{number}: {line.strip().removesuffix(' */')}")
+    for line, number, what in stubs(text):
+        print(say("starter todo", line=line, number=number, what=what))
 
 
 def main(arguments):

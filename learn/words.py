@@ -3,6 +3,7 @@
 LANG=zh_…, chooses; a sentence that a language has not is said in English. What machines read never changes."""
 import errno
 import os
+import re
 import sys
 import textwrap
 import unicodedata
@@ -11,6 +12,16 @@ ENGLISH = {
     "answers head": "Your answers, for make handin. Write behind the colons, as many lines as you like. Keep the lines\n"
     "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
     "starter made": "{path} is yours to complete:",
+    "starter todo": "  line {line}, TODO {number}: {what}",
+    "no sample": "starter: LAB='{lab}' is no sample's number (01 to 13)",
+    "not beside": "starter: DIR is a new directory beside the samples, such as my{lab}",
+    "exists": "starter: {directory} exists already, and is not changed",
+    "was the sample": "starter: the starter of lab {lab} was its sample itself, and you have written in there; "
+    "another one is in the archive that you were given",
+    "todo comment": "TODO {number}: {what}.",
+    "todo right": " Right: {right}.",
+    "todo see": " See {see}.",
+    "todo stub": "{name} is not written yet (TODO {number}): ",
     "no room": "{path} cannot be written ({reason}). Work in a copy of the project that is yours, or make room.",
     "field prediction": "prediction:",
     "field seen": "seen:",
@@ -61,6 +72,7 @@ ENGLISH = {
     "written": "{file} holds your answer to step {step}.",
     "replaced": "{file} holds your answer to step {step}, instead of an earlier one.",
     "show running": "Running the pair …",
+    "show what": "show.py: LAB={lab} is no sample's number, or DIR={directory} has no Makefile",
     "show failed": "show.py: the pair did not run",
     "show made": "The run, step by step: {page} (open it in a browser). What it printed: {printed}",
     "outcome pass": "Both sides pass: nothing is noticed.",
@@ -77,6 +89,15 @@ ENGLISH = {
 CHINESE = {
     "answers head": "你的答案，make handin 会一并上交。写在冒号后面，行数不限。请保留以 ## 开头的行：程序靠它们找到你的\n答案。以 > 开头的行重复题目。",
     "starter made": "{path} 由你来完成：",
+    "starter todo": "  第 {line} 行，TODO {number}：{what}",
+    "no sample": "starter：LAB='{lab}' 不是实验的编号（01 到 13）",
+    "not beside": "starter：DIR 必须是与示例并列的新目录，例如 my{lab}",
+    "exists": "starter：{directory} 已经存在，没有改动它",
+    "was the sample": "starter：实验 {lab} 的程序框架就是示例文件本身，你已经在里面写了代码；发给你的压缩包里还有一份",
+    "todo comment": "TODO {number}：{what}。",
+    "todo right": "写对时：{right}。",
+    "todo see": "参见 {see}。",
+    "todo stub": "{name}尚未编写 (TODO {number})：",
     "no room": "无法写入 {path}（{reason}）。请在自己有写权限的项目副本中操作，或腾出磁盘空间。",
     "field prediction": "prediction 预测：",
     "field seen": "seen 看到的：",
@@ -84,7 +105,7 @@ CHINESE = {
     "field answer": "answer 答：",
     "answers made": "已生成 {path}：每个问题都有写答案的位置。",
     "no marks": "答案：没有 make answers 写的标记，所以不知道还缺哪些",
-    "unanswered": "答案：应有 {most} 个，已写 {number} 个；还缺：{which}",
+    "unanswered": "答案：应有 {most} 个，已写 {number} 个；还缺（## 后面的名字）：{which}",
     "answers complete": "答案：{most} 个全部已写",
     "which step": "make break STEP=07：要做讲义“破坏实验”中的哪一步？",
     "no step": "步骤的编号是 1 到 {last}。",
@@ -123,6 +144,7 @@ CHINESE = {
     "written": "第 {step} 步的答案已写入 {file}。",
     "replaced": "第 {step} 步的答案已写入 {file}，替换了以前的。",
     "show running": "正在运行这一对程序……",
+    "show what": "show.py：LAB={lab} 不是实验的编号，或者 DIR={directory} 里没有 Makefile",
     "show failed": "show.py：这一对程序没有运行起来",
     "show made": "可以一步一步查看的运行：{page}（用浏览器打开）。程序的输出：{printed}",
     "outcome pass": "两端都通过（PASS）：什么也没察觉。",
@@ -154,11 +176,24 @@ def wrapped(text, lead=""):
     )
 
 
-def padded(text, width):
+def columns(text):
     """A Chinese character takes two columns of a terminal."""
-    return text + " " * (
-        width - len(text) - sum(unicodedata.east_asian_width(each) in "WF" for each in text)
-    )
+    return len(text) + sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+
+
+def padded(text, width):
+    return text + " " * (width - columns(text))
+
+
+def folded(text, width):
+    """In lines of so many columns, which put together are the text. It is broken at blanks, and between Chinese
+    characters; no line begins with a full stop or ends with an opening bracket."""
+    lines = [""]
+    for piece in re.findall("[（“]*(?:[!-~]+|[^!-~（“ ])[，。；：、）”]* *", text):
+        if columns((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
 
 
 def writing(main, *arguments):

@@ -63,7 +63,7 @@ program() { # DIR
 	echo "$1/$(sed -n 's/^SAMPLE = //p' "$1/Makefile")"
 }
 todo() { # DIR - what is yet to be written
-	[[ ! $(cat "$1"/*.c) =~ 'not written yet (TODO '[0-9]*')' ]] || echo "${BASH_REMATCH[0]}"
+	[[ ! $(cat "$1"/*.c) =~ ('not written yet'|'尚未编写')' (TODO '[0-9]*')' ]] || echo "${BASH_REMATCH[0]}"
 }
 
 die() { # WORDS

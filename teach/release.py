@@ -56,7 +56,8 @@ def release(labs):
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
         os.remove(f"{root}/tests/mutants.txt")
-        keep_places(f"{root}/learn/places.txt", labs)
+        for name in ("places.txt", "places.zh.txt"):
+            keep_places(f"{root}/learn/{name}", labs)
         for lab in labs:
             build(root, lab, os.path.join(tree, "built"))
             (path,) = glob.glob(f"{root}/{lab}_*/*.c")

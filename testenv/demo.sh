@@ -18,8 +18,9 @@ for sample in "$@"; do
 		[[ $output =~ RESULT\ [^$'\n']*\ role=$role\ status=([A-Z]*) ]]
 		results+=("${BASH_REMATCH[1]:--}")
 	done
-	if [[ $output == *'not written yet (TODO '* ]]; then
-		todo=$(grep -o 'not written yet (TODO [0-9]*)' <<<"$output" | sort | head -n 1)
+	# a starter says it in English or in Chinese
+	todo=$(grep -oE '(not written yet|尚未编写) \(TODO [0-9]+\)' <<<"$output" | sort | head -n 1)
+	if [ -n "$todo" ]; then
 		table+=("${sample%/*}: $todo")
 		unwritten=$((unwritten + 1))
 		continue

@@ -10,6 +10,11 @@
 set -uo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 
+lang=${LAB_LANG:-${LC_ALL:-${LC_MESSAGES:-${LANG:-}}}}
+told() { # ENGLISH CHINESE
+	[[ ${lang,,} != zh* ]] || set -- "$2"
+	echo "deps.sh: $1" >&2
+}
 cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 
 # What to look for: a command, or a file (patterns; any match will do). Then the
@@ -113,16 +118,16 @@ sudo=''
 command=${packages:+$sudo$install$packages}
 update="${sudo}apt-get update"
 if [[ $install = *apt-get* ]] && ! lists; then command="$update${command:+ && $command}"; fi
-echo "deps.sh: missing:$missing" >&2
-echo "deps.sh: ${command:-nothing that a package would bring}" >&2
+told "missing:$missing" "缺少：${missing# }"
+told "${command:-nothing that a package would bring}" "${command:-没有软件包可以提供}"
 [ -z "$check" ] && [[ $command = *apt-get* ]] || exit 1
 if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
-	echo "deps.sh: you are not root and there is no sudo: ask the administrator for this" >&2
+	told "you are not root and there is no sudo: ask the administrator for this" "你不是 root，这里也没有 sudo：请让管理员运行它"
 	exit 1
 fi
 # Lists that are old name versions that are gone: then once more with fresh ones.
 eval "$command" </dev/null >&2 ||
 	{ [[ $command != "$update"* ]] && eval "$update && $command" </dev/null >&2; } || {
-	echo "deps.sh: that did not work. If you may not do it, ask the administrator for it" >&2
+	told "that did not work. If you may not do it, ask the administrator for it" "没有成功。如果你没有权限，请让管理员来做"
 	exit 1
 }

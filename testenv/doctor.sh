@@ -205,7 +205,7 @@ declare -A verb=([build]=build [vm]="run the VM")
 for group in build vm; do
 	[ ! -e /run/testenv ] || break
 	[ "$group" = build ] || [ "$active" = 0 ] || continue # no VM needed
-	missing=$("$here/deps.sh" --check "$group" 2>&1) ||
+	missing=$(LAB_LANG=en "$here/deps.sh" --check "$group" 2>&1) ||
 		problem "missing to ${verb[$group]}:$(sed -n 's,^deps.sh: missing:,,p' <<<"$missing")" "make deps"
 done
 

@@ -1,5 +1,5 @@
 # doctor.sh's words in Chinese: sed -E. What is not here stays English.
-s/^(memlock .*)\(root isn't held to it\)/\1（root 不受此限制）/
+s/^(memlock .*) \(root isn't held to it\)/\1（root 不受此限制）/
 s/^firewall  only root sees it/firewall  只有 root 能查看/
 s/^firewall  no rule that drops or rejects/firewall  没有丢弃或拒绝包的规则/
 s/^firewall  has rules that drop or reject: two machines need (.*) and (.*)/firewall  有丢弃或拒绝包的规则：两台机器之间需要放行 \1 和 \2/

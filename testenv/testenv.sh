@@ -44,6 +44,8 @@ children='' dir='' kernel='' qemu='' other='' tty='' slots='1 2 3 4'
 
 say() { echo "testenv: $*" >&2; }
 die() { say "$2"; exit "$1"; } # STATUS SENTENCE
+lang=${LAB_LANG:-${LC_ALL:-${LC_MESSAGES:-${LANG:-}}}}
+zh() { [[ ${lang,,} = zh* ]]; }
 
 # patient SECONDS - prints more of them on a busy machine
 patient() { local load && read -r load _ </proc/loadavg && echo $(($1 * (1 + ${load%.*} / $(nproc)))); }
@@ -204,7 +206,7 @@ stopped() {
 # store - boots a VM up to where it holds, and stores its state in $stopped.
 store() {
 	local hold=testenv.hold end=$((SECONDS + $(patient 300)))
-	say "starting a VM (once; later ones go on from there)"
+	say "$(zh && echo "正在启动虚拟机（只这一次；以后从这里继续）" || echo "starting a VM (once; later ones go on from there)")"
 	rm -rf "$cache/vm-new"
 	mkdir "$cache/vm-new"
 	[ -z "${TESTENV_PROBES:-}" ] || cp "$TESTENV_PROBES" "$dir/probes"
@@ -386,7 +388,7 @@ shell() {
 	if kept "$link"; then
 		dir=$(readlink "$link")
 	else
-		say "starting a VM"
+		say "$(zh && echo 正在启动虚拟机 || echo starting a VM)"
 		session
 		printf %s "$root" >"$dir/project"
 		for n in $slots; do : >"$dir/slot$n"; done
@@ -408,12 +410,22 @@ shell() {
 	cat <&"$log" >&2
 	[ -e "$dir/ready" ] || exit 125
 
-	cat <<-END
-		A VM with the Soft-RoCE device rxe0, address 10.0.0.1, GID index 1. The files are
-		this machine's, but writes are dropped at the end, except those under results/.
-		This is terminal $n of 4: the same command in another terminal joins this VM.
-		Leave with exit or Ctrl-D (Ctrl-] if it hangs); the last to leave ends the VM.
-	END
+	if zh; then
+		export LAB_LANG=zh # make doctor in there speaks it, too
+		cat <<-END
+			这台虚拟机有 Soft-RoCE 设备 rxe0，地址 10.0.0.1，GID 索引 1。这里看到的是本机的文件，但写入的
+			内容最后会丢弃，只有 results/ 下的保留。
+			这是 4 个终端中的第 $n 个：在另一个终端里运行同样的命令，就进入这台虚拟机。
+			用 exit 或 Ctrl-D 离开（没有反应时按 Ctrl-]）；最后一个离开时，虚拟机就结束。
+		END
+	else
+		cat <<-END
+			A VM with the Soft-RoCE device rxe0, address 10.0.0.1, GID index 1. The files are
+			this machine's, but writes are dropped at the end, except those under results/.
+			This is terminal $n of 4: the same command in another terminal joins this VM.
+			Leave with exit or Ctrl-D (Ctrl-] if it hangs); the last to leave ends the VM.
+		END
+	fi
 	tty=$(stty -g)
 	traps leave
 	trap '[ ! -p "$dir/control.in" ] || echo "size $$ $(stty size)" 1<>"$dir/control.in"' WINCH
@@ -422,7 +434,7 @@ shell() {
 		echo "tty >/run/tty$$"
 		# Before each command the guest forgets what it has seen of the files, or
 		# a program built anew out here would not be the one that runs in there.
-		TESTENV_PASS="${TESTENV_PASS:-} TERM PS0"
+		TESTENV_PASS="${TESTENV_PASS:-} TERM PS0 LAB_LANG"
 		# shellcheck disable=SC2016 # for the guest's bash
 		PS0='$(echo 3 >/proc/sys/vm/drop_caches)' script bash -i
 	} >"$dir/open$$"

@@ -49,7 +49,7 @@ def unwritten(sample):
     """What a student has yet to write in it, where make student-release has put a starter; or None."""
     for source in glob.glob(os.path.join(ROOT, sample, "*.c")):
         with open(source, encoding="utf-8", errors="replace") as file:
-            if found := re.findall(r"not written yet \(TODO \d+\)", file.read()):
+            if found := re.findall(r"(?:not written yet|尚未编写) \(TODO \d+\)", file.read()):
                 return min(found)
     return None
 

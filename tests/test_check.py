@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make check: the samples pass, half-written programs have the parts that are written, and of what students get
 wrong (mutants.txt) it names the part and the reason."""
+import itertools
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from samples import ROOT, main, some
 
@@ -104,13 +106,16 @@ class Check(unittest.TestCase):
 
     def halves(self, states):
         """Programs of a lab in which some TODOs are written as in the sample: the parts of these are right, and no others;
-        all, if all are."""
+        all, if all are. They are English and Chinese starters by turns."""
         programs, places = {}, starter.places()
-        for lab, written in states:
-            missing = [place for place in places[lab] if place["number"] not in written]
-            programs[f"{lab} {written}"] = lab, starter.starter(
-                starter.read(starter.sample_of(lab)), missing
-            )
+        for (lab, written), tongue in zip(states, itertools.cycle(("en", "zh"))):
+            with mock.patch.dict(os.environ, LAB_LANG=tongue):
+                missing = [
+                    place for place in starter.places()[lab] if place["number"] not in written
+                ]
+                programs[f"{lab} {written}"] = lab, starter.starter(
+                    starter.read(starter.sample_of(lab)), missing
+                )
         rows = self.judged(programs)
         for lab, written in states:
             whole = set(written) == {place["number"] for place in places[lab]}
@@ -144,6 +149,19 @@ class Check(unittest.TestCase):
                 self.assertEqual(
                     len(hints.get((lab, part)) or hints[("*", part)]), 3, f"{lab} {part}"
                 )
+
+    def test_what_is_to_write(self):
+        """It is read out of a starter, in either language."""
+        for tongue in "en", "zh":
+            with mock.patch.dict(os.environ, LAB_LANG=tongue):
+                for lab, places in starter.places().items():
+                    found = check.unwritten(starter.starter_of(lab))
+                    self.assertEqual(set(found), {str(place["number"]) for place in places})
+                    for number, what in found.items():
+                        self.assertIn(
+                            (int(number), what),
+                            [(place["number"], place["what"]) for place in places],
+                        )
 
     def test_todos(self):
         """Those that are judged alone are the starters'."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 from places import copy_project
 from samples import PROGRAM, ROOT, main
@@ -19,6 +20,7 @@ from test_labs import Vm
 
 sys.path.append(f"{ROOT}/learn")
 import starter  # pylint: disable=wrong-import-position
+import words  # pylint: disable=wrong-import-position
 
 WORK = os.path.join(ROOT, "build", "starters")
 COPY = os.path.join(WORK, "rdma")
@@ -46,6 +48,16 @@ def setUpModule():
 def last(lab):
     """The number of its last TODO."""
     return max(place["number"] for place in PLACES[lab])
+
+
+def in_chinese():
+    return mock.patch.dict(os.environ, LAB_LANG="zh")
+
+
+def without_words(source):
+    """A program without its comments, and with nothing in its strings."""
+    source = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
+    return re.sub(r'("(\\.|[^"\\])*"\s*)+', '""', source).split()
 
 
 def squeezed(line):
@@ -127,12 +139,14 @@ class HalfWay(unittest.TestCase):
     """State K of a lab: TODO 1 to K are written, as in the sample."""
 
     def compile(self, lab, written):
+        """Of two states one is a Chinese starter's."""
         directory = f"state{lab}{written}"
         subprocess.run(
             ["learn/starter.py", "part", lab, str(written), directory],
             cwd=COPY,
             check=True,
             stdout=subprocess.DEVNULL,
+            env={**os.environ, "LAB_LANG": "zh" if written % 2 else "en"},
         )
         done = subprocess.run(
             ["make", "-s", "-C", directory, "CFLAGS=-O2 -Werror"],
@@ -168,6 +182,25 @@ class HalfWay(unittest.TestCase):
         for lab, places in PLACES.items():
             sample = starter.read(starter.sample_of(lab))
             self.assertEqual(starter.starter(sample, places, last(lab)), sample)
+
+    def test_a_chinese_starter_has_the_same_code(self):
+        """Only comments and strings differ; the same TODOs are found in it."""
+        with in_chinese():
+            chinese = starter.places()
+        for lab, places in PLACES.items():
+            sample = starter.read(starter.sample_of(lab))
+            for written in range(last(lab)):
+                ours = starter.starter(sample, places, written)
+                with in_chinese():
+                    theirs = starter.starter(sample, chinese[lab], written)
+                self.assertEqual(without_words(ours), without_words(theirs), (lab, written))
+                self.assertEqual(
+                    *(re.findall(starter.UNWRITTEN, text) for text in (ours, theirs)), lab
+                )
+                self.assertEqual(starter.unwritten(theirs), written + 1)
+                self.assertEqual(theirs.count("is not written"), sample.count("is not written"))
+                for line in theirs.splitlines():
+                    self.assertLessEqual(words.columns(line), 102, line)  # closing marks hang
 
     def test_only_what_is_written_differs(self):
         for lab, places in PLACES.items():
@@ -250,10 +283,11 @@ class Release(unittest.TestCase):
                         held[os.path.join(directory, file)[len(tree) + 1 :]] = re.sub(
                             rb"\s+", b"", content.read()
                         )
-            self.assertEqual(
-                [lab for lab in PLACES if f"=={lab}".encode() in held["learn/places.txt"]],
-                [lab for lab in PLACES if lab not in self.labs(name)],
-            )
+            for file in ("learn/places.txt", "learn/places.zh.txt"):
+                self.assertEqual(
+                    [lab for lab in PLACES if f"=={lab}".encode() in held[file]],
+                    [lab for lab in PLACES if lab not in self.labs(name)],
+                )
             self.assertFalse([path for path in held if path.startswith(".git/")])
             built = "".join(
                 held[path].decode()
@@ -314,7 +348,7 @@ class Release(unittest.TestCase):
 
     def test_with_one_program_written(self):
         """04 in the sample's own directory, 05 in one of make starter's; the rest is named, and is no failure; but 01 to
-        04 belong to what is handed in."""
+        04 belong to what is handed in. The starters of 06 and 07 are Chinese."""
         tree = self.trees["all"]
         shutil.copy(starter.sample_of("04"), f"{tree}/04_atomic")
         for lab in ("05", "06"):
@@ -325,6 +359,10 @@ class Release(unittest.TestCase):
                 stdout=subprocess.DEVNULL,
             )
         shutil.copy(starter.sample_of("05"), f"{tree}/my05")
+        for lab, directory in (("06", "my06"), ("07", "07_gssr")):
+            path = f"{tree}/{directory}/{os.path.basename(starter.sample_of(lab))}"
+            with in_chinese(), open(path, "w", encoding="utf-8") as file:
+                file.write(starter.starter_of(lab))
         refused = subprocess.run(
             ["make", "-s", "starter", "LAB=04", "DIR=another"],
             cwd=tree,
@@ -353,14 +391,17 @@ class Release(unittest.TestCase):
         self.assertRegex(
             demo[0],
             r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
-            r"my06: not written yet \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
+            r"my06: 尚未编写 \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
         )
-        self.assertRegex(bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){3}$")
+        self.assertRegex(
+            bench[0], r"^(0\d_\w+ is not written yet \(TODO 1\)\n){2}07_gssr 尚未编写 \(TODO 1\)\n$"
+        )
         self.assertEqual(
             re.findall(r"(0\d)_\w+: (\w+)", handin[0]),
             [
-                (lab, "passed" if lab in ("04", "05") else "not")
-                for lab in ("01", "02", "03", "04", "05", "06", "07")
+                *((lab, "not") for lab in ("01", "02", "03")),
+                *((lab, "passed") for lab in ("04", "05")),
+                *((lab, "尚未编写") for lab in ("06", "07")),
             ],
             handin[0],
         )

@@ -28,7 +28,7 @@ sys.path += [os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
 import starter  # noqa: E402
 import witness  # noqa: E402
 import pieces  # noqa: E402
-from check_words import say  # noqa: E402
+from check_words import called, say  # noqa: E402
 from parts import ALONE, LABS, LAST  # noqa: E402
 from pieced import PIECES, WHOLE  # noqa: E402
 from seen import PROBES  # noqa: E402
@@ -122,12 +122,8 @@ def text(directory):
 def unwritten(source):
     """By the number of a TODO that is not written: what is to write."""
     found = {}
-    for number, rest in re.findall(
-        re.escape(starter.UNWRITTEN) + r"(\d+)\): ((?:[^;]|;(?!\n))*)", source
-    ):
-        found.setdefault(
-            number, " ".join(re.findall(r'"([^"]*)"', '"' + rest)).strip().replace("  ", " ")
-        )
+    for _, number, what in starter.stubs(source):
+        found.setdefault(number, what)
     return found
 
 
@@ -362,7 +358,7 @@ def report(lab, directory, each, rows):
     if each["odd"] and each["program"] and lab not in BLOCKS and not each["unwritten"]:
         print("# " + say("warnings", number=len(each["odd"]), first=each["odd"][0]))
     for row in rows:
-        print(f"{'ok' if row['right'] else 'not ok'} - {row['part']}")
+        print(f"{'ok' if row['right'] else 'not ok'} - {called(row['part'])}")
         if row is first:
             print("    " + row["why"].replace("\n", "\n    "))
             if row["says"] and row["says"] not in row["why"]:
@@ -384,7 +380,7 @@ def report(lab, directory, each, rows):
             if not 0 < first["todo"] < LAST
             else say("todo", number=first["todo"], what=first["part"])
         )
-        line += "; " + say("next", what=what)
+        line += say("next", what=what)
     print(line, flush=True)
     return not first
 

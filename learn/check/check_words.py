@@ -15,11 +15,18 @@ def table(wanted):
 
 
 def say(key, **values):
+    return tables()[key].format(**{name: called(value) for name, value in values.items()})
+
+
+def called(value):
+    """What a sentence calls it: a role, an object, a part of a program."""
+    return tables().get(f"value {value}", value)
+
+
+def tables():
     if not TABLES:
         TABLES.update(table("en") | table(language()))
-    return TABLES[key].format(
-        **{name: TABLES.get(f"value {value}", value) for name, value in values.items()}
-    )
+    return TABLES
 
 
 TABLES = {}

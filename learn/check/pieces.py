@@ -132,7 +132,7 @@ def build(lab, paths, flags, scratch):
     for number, name in enumerate(TODOS[lab], 1):
         out = f"{scratch}/{os.path.basename(os.path.dirname(file))}.{number}"
         own = alone(text, TODOS[lab], name)
-        written = own and f"{starter.UNWRITTEN}{number})" not in text
+        written = own and str(number) not in re.findall(starter.UNWRITTEN, text)
         if written and compiled(file, others, own, out, flags, linked):
             found[number] = out
     return found

@@ -297,7 +297,9 @@ class Run:
 
     def todo(self, role):
         """The number of the TODO that it has stopped at, or 0."""
-        found = re.search(r"is not written yet \(TODO (\d+)\)", " ".join(self.said(role, 1)))
+        found = re.search(
+            r"(?:is not written yet|尚未编写) \(TODO (\d+)\)", " ".join(self.said(role, 1))
+        )
         return int(found[1]) if found else 0
 
     def status(self, role):

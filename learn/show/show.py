@@ -508,7 +508,7 @@ def prepared(lab, own, *arguments):
     doesn't build."""
     where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*") if lab else ()), "")
     if not os.path.exists(f"{where}/Makefile"):
-        sys.exit(f"show.py: LAB={lab} is no sample's number, or DIR={own} has no Makefile")
+        sys.exit(say("show what", lab=lab, directory=own))
     with open(f"{where}/Makefile", encoding="utf-8") as file:
         program = re.search(r"(?m)^SAMPLE *= *(\S+)", file.read())[1]
     arguments = list(arguments) or SMALL.get(lab, "").split()
