@@ -5,15 +5,12 @@
     fabric.py start [COMMAND]   a shell, or one command; TOPOLOGY, HOSTS, ROUTING say which fabric
     fabric.py NAME [ARGUMENT…]  in that shell: what COMMANDS below has; bin/NAME is a link to here
 
-Two processes: this one waits for the shell. The keeper (keep) is its child. It starts ibsim, and
-when its stdin ends - because this process has ended, however - it ends everything and removes the
-directory. Each process of a fabric is known by FABRIC in its environment."""
+Each process of a fabric has FABRIC=its directory in its environment."""
 import contextlib
 import ctypes
 import glob
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -28,9 +25,7 @@ import topology  # noqa: E402
 
 HERE = os.path.realpath(__file__)
 SBIN = "/usr/sbin"
-SIM = "".join(
-    sum((glob.glob(f"/usr/{d}/umad2sim/libumad2sim.so") for d in ("lib*", "lib*/*")), [])[:1]
-)
+SIM = "".join([*glob.glob("/usr/lib*/umad2sim/*.so"), *glob.glob("/usr/lib*/*/umad2sim/*.so")][:1])
 TOOLS = re.compile("ib(?!sim).*|smp.*|sminfo|saquery|perfquery|dump_.*|opensm|osmtest|vendstat")
 RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABRIC_HOST> "\n'
 # OpenSM looks at its log's file, and at the other SM, often enough for a lab.
@@ -41,17 +36,17 @@ sed "s|/sys/class/infiniband|$PWD/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" "
 
 
 def running(mark):
-    """The processes of this user that have this in their environment."""
+    """The processes of this user with a variable in their environment that begins so."""
     for path in glob.glob("/proc/[0-9]*/environ"):
         with contextlib.suppress(OSError), open(path, "rb") as file:
-            if mark.encode() in file.read().split(b"\0"):
+            if b"\0" + mark.encode() in b"\0" + file.read():
                 yield int(path.split("/")[2])
 
 
 def end_all(folder):
     """Kills what is left of a fabric until nothing is, and removes its files."""
     how = signal.SIGHUP  # upon which a shell gives back the terminal as it was
-    while left := set(running(f"FABRIC={folder}")) - {os.getpid()}:
+    while left := [*running(f"FABRIC={folder}")]:
         for pid in left:
             with contextlib.suppress(OSError):
                 place = os.readlink(f"/proc/{pid}/cwd")
@@ -63,21 +58,18 @@ def end_all(folder):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep(folder, *limits):
-    """The keeper: see above. A simulator that has ended takes its console with it."""
-    os.setsid()
-    console = os.open(f"{folder}/console", os.O_RDWR)
-    with open(f"{folder}/ibsim.log", "wb") as log:
-        command = ["ibsim", "-s", *limits, f"{folder}/net"]
-        ibsim = subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
-    while ibsim.poll() is None and not select.select([0], [], [], 0.2)[0]:
-        pass
-    if ibsim.poll() is not None:
-        os.unlink(f"{folder}/console")
-        for shell in running(f"FABRIC_SHELL={folder}"):
-            os.kill(shell, signal.SIGHUP)
-        select.select([0], [], [], 5)
-    end_all(folder)
+def start_keeper(folder):
+    """A process that ends everything when the pipe has no writer any more: when this process has
+    closed it, or has ended, however."""
+    watched, ours = os.pipe()
+    if not os.fork():
+        os.setsid()
+        os.close(ours)
+        os.read(watched, 1)
+        end_all(folder)
+        os._exit(0)
+    os.close(watched)
+    return ours
 
 
 def read_log(name, begin=0):
@@ -86,17 +78,10 @@ def read_log(name, begin=0):
         return file.read().decode(errors="replace")
 
 
-def check_simulator():
-    if not os.path.exists(os.environ["FABRIC"] + "/console"):
-        lines = re.findall("(?m)^(?:ib|fatal).+", read_log("ibsim"))
-        sys.exit(f"fabric: the simulator has ended: {lines[-1] if lines else 'no word'}")
-
-
 def wait_for(what, seconds=600):
     """Until what() is true. No fabric that this machine can hold takes as long as this."""
     end, pause = time.monotonic() + seconds, 0.02
     while not what():
-        check_simulator()
         if time.monotonic() > end:
             sys.exit(f"fabric: no answer in {seconds} s; see {os.environ['FABRIC']}")
         time.sleep(pause)
@@ -107,13 +92,8 @@ def make_folder(nodes):
     """What ibsim, OpenSM, bash and the commands read."""
     folder = os.environ["FABRIC"]
     net = "".join(node.text() for node in nodes.values())
-    for name, text in {
-        "net": net,
-        "opensm.conf": CONF,
-        "rc": RC,
-        "ibsim.log": "",
-        "opensm.log": "",
-    }.items():
+    files = {"net": net, "opensm.conf": CONF, "rc": RC, "ibsim.log": "", "opensm.log": ""}
+    for name, text in files.items():
         with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     os.mkfifo(f"{folder}/console")
@@ -122,34 +102,41 @@ def make_folder(nodes):
         os.symlink(HERE, f"{folder}/bin/{name}")
 
 
+def start_simulator(nodes):
+    folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
+    ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
+    console = os.open(f"{folder}/console", os.O_RDWR)
+    command = ["ibsim", "-s", "-N", most, "-S", most, "-L", most, "-P", ports, f"{folder}/net"]
+    with open(f"{folder}/ibsim.log", "wb") as log:
+        return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
+
+
+def run(ibsim, *command):
+    """The status of a command, which the simulator must survive."""
+    running = subprocess.Popen(command)
+    while running.poll() is None:
+        if ibsim.poll() is not None:
+            said = re.findall("(?m)^(?:ib|fatal).+", read_log("ibsim")) or ["no word"]
+            sys.exit(f"fabric: the simulator has ended: {said[-1]}")
+        time.sleep(0.1)
+    return running.returncode
+
+
 def start(*command):
     """A fabric for as long as a shell or a command runs."""
     nodes = topology.load(os.getenv("TOPOLOGY") or "fat-tree", os.getenv("HOSTS") or "8")
-    if not SIM:
-        sys.exit("fabric: no libumad2sim.so: the package libumad2sim0 (Debian, Ubuntu) is missing")
     for signum in signal.SIGTERM, signal.SIGHUP:
         signal.signal(signum, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of the fabric are ours
-    folder = tempfile.mkdtemp(prefix="fabric-")
-    first = next(node for node in nodes.values() if not node.switch and node.links)
-    os.environ |= {
-        "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
-        "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "BASH_ENV": "", "SIM_HOST": first.id,
-        "FABRIC_HOST": first.name, "PATH": f"{folder}/bin:{os.environ['PATH']}:{SBIN}",
-    }  # fmt: skip
-    make_folder(nodes)
-    many = str(len(nodes) + 64)
-    ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
-    limits = ["-N", many, "-S", many, "-P", ports, "-L", many]
     terminal = termios.tcgetattr(0) if os.isatty(0) else None
-    keeper = subprocess.Popen([sys.executable, HERE, "keep", folder, *limits], stdin=-1)
+    folder = tempfile.mkdtemp(prefix="fabric-")
+    pipe = start_keeper(folder)
     try:
-        return serve(nodes, first, command)
+        return serve(folder, nodes, command)
     except KeyboardInterrupt:
         return 130
     finally:
-        keeper.stdin.close()
-        keeper.wait()
+        os.close(pipe)
         end_all(folder)  # if the keeper could not
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0):
@@ -159,10 +146,19 @@ def start(*command):
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
 
 
-def serve(nodes, first, command):
+def serve(folder, nodes, command):
     began = time.monotonic()
-    wait_for(lambda: "simulator ready" in read_log("ibsim"))
-    start_sm(first.id, *(["-R", os.environ["ROUTING"]] if os.getenv("ROUTING") else []))
+    first = next(node for node in nodes.values() if not node.switch and node.links)
+    os.environ |= {
+        "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
+        "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "BASH_ENV": "", "SIM_HOST": first.id,
+        "FABRIC_HOST": first.name, "PATH": f"{folder}/bin:{os.environ['PATH']}:{SBIN}",
+    }  # fmt: skip
+    make_folder(nodes)
+    ibsim = start_simulator(nodes)
+    routing = ["-R", os.environ["ROUTING"]] if os.getenv("ROUTING") else []
+    if run(ibsim, "start-sm", first.id, *routing):
+        return 1
     switches = sum(node.switch for node in nodes.values())
     print(
         f"{len(nodes) - switches} hosts, {switches} switches; OpenSM at {first.name}: routed after "
@@ -170,11 +166,8 @@ def serve(nodes, first, command):
         flush=True,
     )
     signal.signal(signal.SIGINT, lambda *_: None)  # it is for the shell
-    shell = ["-c", *command] if command else ["--rcfile", f"{os.environ['FABRIC']}/rc", "-i"]
-    env = {**os.environ, "FABRIC_SHELL": os.environ["FABRIC"]}
-    status = subprocess.call(["bash", *shell], env=env)
-    check_simulator()
-    return status
+    shell = ["-c", *command] if command else ["--rcfile", f"{folder}/rc", "-i"]
+    return run(ibsim, "bash", *shell)
 
 
 # --- In the shell: what each command does.
@@ -185,22 +178,22 @@ def read_net():
         return topology.read(file.read())
 
 
-def find(name, nodes):
+def find(name):
     """The node of this name or id."""
+    nodes = read_net()
     found = [node for node in nodes.values() if name in (node.name, node.id)]
-    if len(found) > 1:
-        sys.exit(f"fabric: {len(found)} nodes are called {name!r}; one of them is {found[0].id}")
-    if not found:
-        some = ", ".join(list(nodes)[-3:])
-        sys.exit(f"fabric: there is no {name!r} in this fabric; there are {some} …")
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    some = ", ".join(node.id for node in (found or [*nodes.values()])[-3:])
+    sys.exit(f"fabric: {len(found)} nodes are called {name!r}; there are {some} …")
 
 
 def at(name, *command):
     """at HOST [COMMAND…]: a command (a shell, if there is none) at another host"""
-    host = find(name, read_net())
+    host = find(name)
+    os.environ |= {"SIM_HOST": host.id, "FABRIC_HOST": host.name}
     command = command or ("bash", "--rcfile", os.environ["FABRIC"] + "/rc", "-i")
-    os.execvpe(command[0], command, {**os.environ, "SIM_HOST": host.id, "FABRIC_HOST": host.name})
+    os.execvp(command[0], command)
 
 
 def console(*words):
@@ -232,14 +225,13 @@ def mend(a, b):
 
 def change(verb, a, b):
     """And waits for what OpenSM makes of it."""
-    nodes = read_net()
-    node, peer = find(a, nodes), find(b, nodes)
+    node, peer = find(a), find(b)
     ports = [port for port, link in node.links.items() if link[0] == peer.id]
-    if not ports:
-        sys.exit(f"fabric: {a} and {b} have no link")
     for port in ports:
         console(f'{verb} "{node.id}"[{port}]')
         print(f"{verb} port {port} of {a}")
+    if not ports:
+        sys.exit(f"fabric: {a} and {b} have no link")
     sweep()
 
 
@@ -247,7 +239,7 @@ def sweep():
     """sweep: let OpenSM look at the whole fabric again"""
     folder = os.environ["FABRIC"]
     begin = os.path.getsize(f"{folder}/opensm.log")
-    for pid in running(f"FABRIC_SM={folder}"):
+    for pid in running(f"FABRIC_SM={folder} "):
         os.kill(pid, signal.SIGHUP)
     whole = re.compile(r"INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)", re.S)
     wait_for(lambda: whole.search(read_log("opensm", begin)))
@@ -255,25 +247,22 @@ def sweep():
 
 def start_sm(name, *options):
     """start-sm HOST [OPTION…]: OpenSM at a host (-p 5: with this priority; -R updn: its routing)"""
-    folder, host = os.environ["FABRIC"], find(name, read_net())
+    folder, host = os.environ["FABRIC"], find(name)
+    wait_for(lambda: "simulator ready" in read_log("ibsim"))
     begin = os.path.getsize(f"{folder}/opensm.log")
-    env = {"SIM_HOST": host.id, "FABRIC_SM": folder, "FABRIC_SM_AT": f"{folder} {host.id}"}
     options = [os.path.abspath(o) if os.path.isfile(o) else o for o in options]
     # -D 0x47: log errors and what happens, and dump tables
-    command = ["opensm", "-F", "opensm.conf", "-f", f"{folder}/opensm.log", "-D", "0x47"]
-    with open(f"{folder}/opensm.out", "ab") as out:
-        env = {**os.environ, **env, "LD_PRELOAD": SIM}
-        subprocess.Popen(
-            [*command, *options], executable=f"{SBIN}/opensm", stdin=subprocess.DEVNULL,
-            stdout=out, stderr=out, env=env, cwd=folder,
-        )  # fmt: skip
+    command = [f"{SBIN}/opensm", "-F", "opensm.conf", "-f", f"{folder}/opensm.log", "-D", "0x47"]
+    at_host = {"SIM_HOST": host.id, "FABRIC_SM": f"{folder} {host.id} ", "LD_PRELOAD": SIM}
+    files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen([*command, *options], env={**os.environ, **at_host}, cwd=folder, **files)
     done = re.compile("SUBNET UP|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree")
     wait_for(lambda: done.search(read_log("opensm", begin)))
 
 
 def stop_sm(name):
     """stop-sm HOST: end the OpenSM at a host"""
-    mark = f"FABRIC_SM_AT={os.environ['FABRIC']} {find(name, read_net()).id}"
+    mark = f"FABRIC_SM={os.environ['FABRIC']} {find(name).id} "
     if not (stopped := [*running(mark)]):
         sys.exit(f"fabric: no OpenSM at {name}")
     for pid in stopped:
@@ -308,8 +297,8 @@ COMMANDS = {
 
 
 def main(name="start", *arguments):
-    if name in ("start", "keep"):
-        return {"start": start, "keep": keep}[name](*arguments)
+    if name == "start":
+        return start(*arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
     return COMMANDS[name](*arguments) if name in COMMANDS else tool(name, *arguments)
 

@@ -55,16 +55,6 @@ class Fabric:
             port = self.tables[at].get(target)
         return path
 
-    def hops(self, target):
-        """From each node that gets there, the fewest links to this one."""
-        far, queue = {target: 0}, [target]
-        for at in queue:
-            for peer, _ in self.links[at].values():
-                if peer not in far:
-                    far[peer] = far[at] + 1
-                    queue += [peer] if peer in self.switches else []
-        return far
-
     def pairs(self, kind):
         """Who sends to whom: all to all, each to its neighbour, or each to the one half around."""
         hosts, n = self.hosts, len(self.hosts)

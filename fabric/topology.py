@@ -111,8 +111,8 @@ def read(text):
     """The nodes of a description by their ids. Raises Wrong where ibsim would refuse it."""
     nodes, node, lines, before = {}, None, {}, []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("["):
-            add_link(node, line, number)
+        if node and (found := LINK.match(line)):
+            add_link(node, number, *found.groups())
         elif re.match("[a-z]+=", line):
             before.append(line.split("#")[0])
             if re.match("(switch|ca|rt)guid", line):
@@ -135,12 +135,7 @@ def once(lines, what, number):
     lines[what] = number
 
 
-def add_link(node, line, number):
-    if not node:
-        raise Wrong(f"line {number}: a port before its node")
-    if not (found := LINK.match(line)):
-        raise Wrong(f"line {number}: no port and its peer: {line.strip()[:50]!r}")
-    port, peer, peer_port, options, comment = found.groups()
+def add_link(node, number, port, peer, peer_port, options, comment):
     port, comment = int(port), re.sub('".*"', '""', comment).replace("=", " ")
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
@@ -156,8 +151,6 @@ def check(nodes):
         for port, (peer, peer_port, line, _) in node.links.items():
             if peer not in nodes:
                 raise Wrong(f'line {line}: there is no node "{peer}"')
-            if peer_port > nodes[peer].ports:
-                raise Wrong(f'line {line}: port {peer_port} of "{peer}", which has fewer')
             back = nodes[peer].links.get(peer_port)
             if not back or back[:2] != (node.id, port):
                 says = f'says "{back[0]}"[{back[1]}]' if back else "is missing"
