@@ -113,13 +113,13 @@ def start_simulator(nodes):
 
 def run(ibsim, *command):
     """The status of a command, which the simulator must survive."""
-    running = subprocess.Popen(command)
-    while running.poll() is None:
+    child = subprocess.Popen(command)
+    while child.poll() is None:
         if ibsim.poll() is not None:
             said = re.findall("(?m)^(?:ib|fatal).+", read_log("ibsim")) or ["no word"]
             sys.exit(f"fabric: the simulator has ended: {said[-1]}")
         time.sleep(0.1)
-    return running.returncode
+    return child.returncode
 
 
 def start(*command):
@@ -151,7 +151,7 @@ def serve(folder, nodes, command):
     first = next(node for node in nodes.values() if not node.switch and node.links)
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
-        "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "BASH_ENV": "", "SIM_HOST": first.id,
+        "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "SIM_HOST": first.id,
         "FABRIC_HOST": first.name, "PATH": f"{folder}/bin:{os.environ['PATH']}:{SBIN}",
     }  # fmt: skip
     make_folder(nodes)

@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -14,9 +13,11 @@ from routes import Fabric
 MANY = 200  # hosts: from there on the picture has the switches only, and the paths of load shift
 SHOW = os.path.realpath(__file__ + "/../../learn/show/show.html")
 PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>{style}<style>
+<html lang="en"><head><meta charset="utf-8"><title>Fabric</title>{style}<style>
 details {{ border: 1px solid var(--line); border-radius: 6px; padding: 4px 10px; margin: 4px 0; }}
-p {{ margin: 4px 0; }}</style></head><body><h1>{title}</h1>{body}</body></html>
+p {{ margin: 4px 0; }}</style></head><body><h1>What OpenSM made of the fabric, at {time}</h1>
+<p>At a link: its two ports, and how many paths between hosts use it, there/back.</p>{body}
+</body></html>
 """
 
 
@@ -116,81 +117,70 @@ def picture(fabric, count):
     """The fabric as graphviz draws it: hosts are ovals; a link's number: paths there/back."""
     lines = ["graph { node [fontname=sans]; edge [fontname=sans, fontsize=10];"]
     shown = set(fabric.names) if len(fabric.hosts) <= MANY else fabric.switches
-    what, above = kinds(fabric), ("root", "leaf", "host")
-    order = sorted((above.index(what[lid]), lid) for lid in shown)
-    drawn = set()
-    for _, lid in order:
-        label = json.dumps(f"{fabric.names[lid]}\nLID {lid}")
+    what, above, drawn = kinds(fabric), ("root", "leaf", "host"), set()
+    for lid in sorted(shown, key=lambda lid: (above.index(what[lid]), lid)):
+        label = json.dumps(f"{fabric.names[lid]}\nLID {lid}", ensure_ascii=False)
         shape = "box" if lid in fabric.switches else "oval"
         lines.append(f"n{lid} [label={label}, shape={shape}];")
         for port, (peer, back) in sorted(fabric.links[lid].items()):
             if peer in shown and (peer, back) not in drawn:
                 drawn.add((lid, port))
-                paths = f"{count[lid, port]}/{count[peer, back]}".replace("0/0", "")
-                ends = f'taillabel={port}, headlabel={back}, label="{paths}"'
-                lines.append(f"n{lid} -- n{peer} [{ends}];")
-    layout = "dot" if len(fabric.names) < 60 else "sfdp"
-    dot, ask = "\n".join([*lines, "}"]), {"capture_output": True, "text": True, "check": True}
-    svg = subprocess.run([layout, "-Tsvg"], input=dot, **ask).stdout
+                there, here = count[lid, port], count[peer, back]
+                label = f', label="{there}/{here}"' if there or here else ""
+                lines.append(f"n{lid} -- n{peer} [taillabel={port}, headlabel={back}{label}];")
+    command = ["dot" if len(fabric.names) < 60 else "sfdp", "-Tsvg"]
+    dot = "\n".join([*lines, "}"])
+    svg = subprocess.run(command, input=dot, stdout=subprocess.PIPE, text=True, check=True).stdout
     return svg[svg.find("<svg") :]
 
 
 def in_words(fabric, count):
-    """What the page says: {part: {name: sentences}}."""
+    """What the page says: {title: sentences}."""
     names, what = fabric.names, kinds(fabric)
-    lids = [f"LID {lid}: {names[lid]}, {what[lid]}" for lid in sorted(names)]
-    most = [f"{n} paths: {fabric.show(channel)}" for channel, n in count.most_common(64)]
-    parts = {"LIDs": {"all": lids}, "Links by paths": {"the most used": most}}
-    tables, ways = parts.setdefault("Forwarding tables", {}), parts.setdefault("Paths", {})
+    most = count.most_common(64)
+    parts = {
+        "LIDs": [f"LID {lid}: {names[lid]}, {what[lid]}" for lid in sorted(names)],
+        "The most used links": [f"{n} paths: {fabric.show(channel)}" for channel, n in most],
+    }
     for switch in sorted(fabric.switches):
-        tables[f"{names[switch]}, LID {switch}"] = [
+        parts[f"Forwarding table of {names[switch]}, LID {switch}"] = [
             f"to LID {to} ({names[to]}) by port {port}"
             for to, port in sorted(fabric.tables[switch].items())
             if to != switch and to in names
         ]
-    for a in fabric.hosts[:64]:
-        ways[f"from {names[a]}, LID {a}"] = [
-            f"to {names[b]}: " + (", ".join(map(fabric.show, fabric.path(a, b) or [])) or "none")
-            for b in fabric.hosts[:64]
-            if a != b
+    some = fabric.hosts[:64]
+    for a in some:
+        ways = [(names[b], map(fabric.show, fabric.path(a, b) or [])) for b in some if a != b]
+        parts[f"Paths from {names[a]}, LID {a}"] = [
+            f"to {name}: {', '.join(way) or 'none'}" for name, way in ways
         ]
     return parts
 
 
-def section(title, groups, before):
+def part(title, sentences, before):
     """One part of the page. What the last map did not say is red."""
-    text = [f"<h2>{title}</h2>"]
-    for name, sentences in groups.items():
-        old = before.get(title, {}).get(name, sentences)
-        marks = ["" if sentence in old else ' class="bad"' for sentence in sentences]
-        changed = len(marks) - marks.count("")
-        note = f' <span class="bad">{changed} changed</span>' if changed else ""
-        text.append(f"<details><summary>{html.escape(name)}{note}</summary>")
-        text += [f"<p{mark}>{html.escape(s)}</p>" for mark, s in zip(marks, sentences)]
-        text.append("</details>")
-    return "\n".join(text)
+    old = set(before.get(title, sentences))
+    marks = ["" if sentence in old else ' class="bad"' for sentence in sentences]
+    changed = len(marks) - marks.count("")
+    note = f' <span class="bad">{changed} changed</span>' if changed else ""
+    text = (f"<p{mark}>{html.escape(s)}</p>\n" for mark, s in zip(marks, sentences))
+    head = f"<details><summary>{html.escape(title)}{note}</summary>"
+    return head + "".join(text) + "</details>\n"
 
 
 def fabric_map(file="fabric.html"):
-    """fabric-map [FILE]: a page with a picture, LIDs, forwarding tables, paths; run it again after a cut"""
-    if not shutil.which("dot"):
-        sys.exit("fabric: no dot: the package graphviz is missing")
+    """fabric-map [FILE]: a page: picture, LIDs, tables, paths; once more: red is what has changed"""
     fabric, memory, before = Fabric(), os.environ["FABRIC"] + "/before.json", {}
     if os.path.exists(memory):
         with open(memory, encoding="utf-8") as old:
             before = json.load(old)
     count = fabric.load(fabric.pairs("all" if len(fabric.hosts) <= MANY else "shift"))
     parts = in_words(fabric, count)
-    head = (
-        f"<p>{len(fabric.hosts)} hosts, {len(fabric.switches)} switches; {time.strftime('%H:%M:%S')}. "
-        "At a link: its two ports, and how many paths between hosts use it, there/back.</p>"
-    )
-    sections = (section(title, groups, before) for title, groups in parts.items())
-    body = head + picture(fabric, count) + "".join(sections)
+    body = picture(fabric, count) + "".join(part(*group, before) for group in parts.items())
     with open(SHOW, encoding="utf-8") as show:
         style = re.search("(?s)<style>.*</style>", show.read())[0]
     with open(file, "w", encoding="utf-8") as page:
-        page.write(PAGE.format(title="What OpenSM made of the fabric", style=style, body=body))
+        page.write(PAGE.format(time=time.strftime("%H:%M:%S"), style=style, body=body))
     with open(memory, "w", encoding="utf-8") as new:
         json.dump(parts, new)
     print(f"{file}: open it in a browser" + ("; red: not so at the last map" if before else ""))

@@ -31,10 +31,8 @@ class Fabric:
                     table = self.tables[int(switch)]
                 else:
                     table[int(target, 16)] = int(port)
-        hosts = set(self.names) - self.switches  # host2 before host10
-        parts = {lid: re.split(r"(\d+)", self.names[lid]) for lid in hosts}
-        numbers = {lid: [t.zfill(9) for t in parts[lid]] for lid in hosts}
-        self.hosts = sorted(hosts, key=lambda lid: (numbers[lid], lid))
+        hosts = ((len(name), name, lid) for lid, name in self.names.items())  # host2 < host10
+        self.hosts = [lid for _, _, lid in sorted(hosts) if lid not in self.switches]
 
     def end(self, kind, name, lid, port):
         lid = int(lid, 16)
