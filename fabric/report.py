@@ -4,48 +4,45 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 
-import routes
+from routes import Fabric
 
 MANY = 200  # hosts: from there on the picture has the switches only, and the paths of load shift
+SHOW = os.path.realpath(__file__ + "/../../learn/show/show.html")
 PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-:root {{ --ink: #111; --dim: #555; --line: #888; --bad: #a00000; }}
-body {{ margin: 0 auto; max-width: 1700px; padding: 0 14px 30px; color: var(--ink);
-  font: 16px/1.4 system-ui, "Noto Sans", "Noto Sans CJK SC", sans-serif; }}
-h1 {{ font-size: 1.35rem; }} h2 {{ font-size: 1.15rem; margin: 18px 0 4px; }}
+<html lang="en"><head><meta charset="utf-8"><title>Fabric</title>{style}<style>
 details {{ border: 1px solid var(--line); border-radius: 6px; padding: 4px 10px; margin: 4px 0; }}
-svg {{ max-width: 100%; height: auto; }} table {{ border-collapse: collapse; font-size: .9rem; }}
-td, th {{ text-align: left; padding: 1px 10px; border-bottom: 1px solid #ddd; }}
-.changed {{ color: var(--bad); font-weight: 700; }} p {{ margin: 4px 0; }}
-</style></head><body><h1>{title}</h1>{body}</body></html>
+p {{ margin: 4px 0; }}</style></head><body><h1>What OpenSM made of the fabric, at {time}</h1>
+<p>At a link: its two ports, and how many paths between hosts use it, there/back.</p>{body}
+</body></html>
 """
 
 
-def known(fabric, name):
-    if (lid := fabric.lid(name)) is None:
-        sys.exit(f"fabric: no node {name!r} that OpenSM sees")
-    return lid
+def find(fabric, name):
+    """The LID of a name, or of a LID as text."""
+    for lid, known in fabric.names.items():
+        if name in (known, str(lid)):
+            return lid
+    sys.exit(f"fabric: no node {name!r} that OpenSM sees")
 
 
 def path(a, b):
     """path A B: the way from host to host, hop by hop, by the forwarding tables"""
-    fabric = routes.current()
-    channels = fabric.path(known(fabric, a), known(fabric, b))
+    fabric = Fabric()
+    channels = fabric.path(find(fabric, a), find(fabric, b))
     if channels is None:
         sys.exit(f"fabric: no path from {a} to {b}")
-    print("\n".join(fabric.show(channel) for channel in channels))
+    print("\n".join(map(fabric.show, channels)))
 
 
 def load(kind="all"):
     """load [all|neighbour|shift]: how many paths share the links between switches"""
     if kind not in ("all", "neighbour", "shift"):
         sys.exit("fabric: load all, load neighbour or load shift")
-    fabric = routes.current()
+    fabric = Fabric()
     pairs = fabric.pairs(kind)
     count = fabric.load(pairs)
     print(f"{len(pairs)} paths; between switches:")
@@ -69,157 +66,121 @@ def service_levels(fabric):
 
 def loops():
     """loops: channels that can wait for each other in a ring (a deadlock by credits)"""
-    fabric = routes.current()
+    fabric = Fabric()
     engine, levels = service_levels(fabric)
     print(f"routing {engine}, service levels {', '.join(map(str, sorted({0, *levels.values()})))}")
     cycle = fabric.cycle(levels)
     for channel in cycle:
         print(f"  {fabric.show(channel)} (SL {channel[2]}) waits for the next")
-    print(
-        "  the last one waits for the first: deadlock is possible"
-        if cycle
-        else "no loop: no deadlock"
-    )
+    end = "  the last one waits for the first: deadlock is possible"
+    print(end if cycle else "no loop: no deadlock")
     return 1 if cycle else 0
 
 
 def check_tables(file):
     """check-tables FILE: your forwarding tables, lines like: leaf1 host3 port 4"""
-    fabric, entries, wrong = routes.current(), 0, 0
-    far = fabric.hops()
+    fabric, entries, wrong = Fabric(), 0, 0
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
                 entries += 1
-                problem = entry_problem(fabric, far, line.split())
-                wrong += bool(problem)
-                print(f"{file}:{number}: {problem}\n" if problem else "", end="")
+                if problem := entry_problem(fabric, line.split()):
+                    wrong += 1
+                    print(f"{file}:{number}: {problem}")
     want = len(fabric.hosts) * len(fabric.switches)
     print(f"{entries - wrong} of {want} entries are right" + (f"; {wrong} wrong" if wrong else ""))
     return 0 if (entries, wrong) == (want, 0) else 1
 
 
-def entry_problem(fabric, far, words):
+def entry_problem(fabric, words):
     """What is wrong with an entry of a student's table; "" if nothing is."""
     if len(words) != 4 or words[2] != "port" or not words[3].isdigit():
         return "write SWITCH HOST port NUMBER"
-    switch, target, port = fabric.lid(words[0]), fabric.lid(words[1]), int(words[3])
-    if switch not in fabric.switches or target not in fabric.hosts:
-        return f"{words[0]} is no switch" if target in fabric.hosts else f"{words[1]} is no host"
-    if (switch, port) not in fabric.links:
+    switch, target, port = find(fabric, words[0]), find(fabric, words[1]), int(words[3])
+    if switch not in fabric.switches or target in fabric.switches:
+        return f"{words[0]} is no switch" if switch in fabric.hosts else f"{words[1]} is no host"
+    if port not in fabric.links[switch]:
         return f"port {port} of {words[0]} has no link"
-    peer = fabric.links[switch, port][0]
-    right = fabric.tables[switch].get(target)
-    if port == right:
+    if port == fabric.tables[switch].get(target):
         return ""
-    if (peer, target) not in far or (peer not in fabric.switches and peer != target):
-        return f"port {port} leads to {fabric.names[peer]}: nothing gets from there to {words[1]}"
-    if far[peer, target] >= far[switch, target]:
-        return f"port {port} leads to {fabric.names[peer]}: no step nearer to {words[1]}"
-    return f"port {port} is as short, but OpenSM chose port {right}"
+    return f"port {port} leads to {fabric.names[fabric.links[switch][port][0]]}"
+
+
+def kinds(fabric):
+    """What each node is. A leaf has hosts."""
+    leaves = {fabric.links[host][min(fabric.links[host])][0] for host in fabric.hosts}
+    switches = {lid: "leaf" if lid in leaves else "root" for lid in fabric.switches}
+    return dict.fromkeys(fabric.hosts, "host") | switches
 
 
 def picture(fabric, count):
     """The fabric as graphviz draws it: hosts are ovals; a link's number: paths there/back."""
     lines = ["graph { node [fontname=sans]; edge [fontname=sans, fontsize=10];"]
-    small = len(fabric.hosts) <= MANY
-    for lid, name in fabric.names.items():
-        if not small and lid not in fabric.switches:
-            continue
-        label = f"{name}\nLID {lid}".replace("\\", "\\\\").replace('"', '\\"')
-        lines.append(
-            f'n{lid} [label="{label}", shape={"box" if lid in fabric.switches else "oval"}];'
-        )
-    above, kinds = ("root", "leaf", "host"), levels(fabric)
-    rank = {lid: above.index(kinds.get(lid, "host")) for lid in fabric.names}
-    for end, other in sorted(fabric.links.items()):
-        if (rank[end[0]], end) < (rank[other[0]], other) and (
-            small or {end[0], other[0]} <= fabric.switches
-        ):
-            label = f', label="{count[end]}/{count[other]}"' if count[end] + count[other] else ""
-            lines.append(
-                f"n{end[0]} -- n{other[0]} [taillabel={end[1]}, headlabel={other[1]}{label}];"
-            )
-    layout = "dot" if len(fabric.names) < 60 else "sfdp"
-    drawn = subprocess.run(
-        [layout, "-Tsvg"],
-        input="\n".join([*lines, "}"]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return drawn.stdout[drawn.stdout.find("<svg") :]
+    shown = set(fabric.names) if len(fabric.hosts) <= MANY else fabric.switches
+    what, above, drawn = kinds(fabric), ("root", "leaf", "host"), set()
+    for lid in sorted(shown, key=lambda lid: (above.index(what[lid]), lid)):
+        label = json.dumps(f"{fabric.names[lid]}\nLID {lid}", ensure_ascii=False)
+        shape = "box" if lid in fabric.switches else "oval"
+        lines.append(f"n{lid} [label={label}, shape={shape}];")
+        for port, (peer, back) in sorted(fabric.links[lid].items()):
+            if peer in shown and (peer, back) not in drawn:
+                drawn.add((lid, port))
+                there, here = count[lid, port], count[peer, back]
+                label = f', label="{there}/{here}"' if there or here else ""
+                lines.append(f"n{lid} -- n{peer} [taillabel={port}, headlabel={back}{label}];")
+    command = ["dot" if len(fabric.names) < 60 else "sfdp", "-Tsvg"]
+    dot = "\n".join([*lines, "}"])
+    svg = subprocess.run(command, input=dot, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return svg[svg.find("<svg") :]
 
 
-def levels(fabric):
-    """What each switch is: a leaf has hosts, a root is farthest from all of them."""
-    leaves = {peer[0] for end, peer in fabric.links.items() if end[0] in fabric.hosts}
-    return {lid: "leaf" if lid in leaves else "root" for lid in fabric.switches}
-
-
-def in_words(fabric):
-    """The tables and paths, as {part of the page: {name: sentences}}."""
-    names, parts = fabric.names, {"Forwarding tables": {}, "Paths": {}}
-    for lid in sorted(fabric.switches):
-        table = sorted(fabric.tables[lid].items())
-        parts["Forwarding tables"][f"{names[lid]}, LID {lid}"] = [
+def in_words(fabric, count):
+    """What the page says: {title: sentences}."""
+    names, what = fabric.names, kinds(fabric)
+    most = count.most_common(64)
+    parts = {
+        "LIDs": [f"LID {lid}: {names[lid]}, {what[lid]}" for lid in sorted(names)],
+        "The most used links": [f"{n} paths: {fabric.show(channel)}" for channel, n in most],
+    }
+    for switch in sorted(fabric.switches):
+        parts[f"Forwarding table of {names[switch]}, LID {switch}"] = [
             f"to LID {to} ({names[to]}) by port {port}"
-            for to, port in table
-            if to != lid and to in names
+            for to, port in sorted(fabric.tables[switch].items())
+            if to != switch and to in names
         ]
-    hosts = fabric.hosts_in_order()[:64]
-    for a in hosts:
-        ways = ((b, fabric.path(a, b)) for b in hosts if a != b)
-        parts["Paths"][f"from {names[a]}"] = [
-            f"to {names[b]}: " + (", ".join(map(fabric.show, way)) if way else "none")
-            for b, way in ways
+    some = fabric.hosts[:64]
+    for a in some:
+        ways = [(names[b], map(fabric.show, fabric.path(a, b) or [])) for b in some if a != b]
+        parts[f"Paths from {names[a]}, LID {a}"] = [
+            f"to {name}: {', '.join(way) or 'none'}" for name, way in ways
         ]
     return parts
 
 
-def section(title, groups, before):
-    text = [f"<h2>{title}</h2>"]
-    for name, sentences in groups.items():
-        old = before.get(title, {}).get(name) if before else None
-        changed = [s for s in sentences if old is not None and s not in old]
-        note = f' <span class="changed">{len(changed)} changed</span>' if changed else ""
-        text.append(f"<details><summary>{html.escape(name)}{note}</summary>")
-        for s in sentences:
-            mark = ' class="changed"' if s in changed else ""
-            text.append(f"<p{mark}>{html.escape(s)}</p>")
-        text.append("</details>")
-    return "\n".join(text)
+def part(title, sentences, before):
+    """One part of the page. What the last map did not say is red."""
+    old = set(before.get(title, sentences))
+    marks = ["" if sentence in old else ' class="bad"' for sentence in sentences]
+    changed = len(marks) - marks.count("")
+    note = f' <span class="bad">{changed} changed</span>' if changed else ""
+    text = (f"<p{mark}>{html.escape(s)}</p>\n" for mark, s in zip(marks, sentences))
+    head = f"<details><summary>{html.escape(title)}{note}</summary>"
+    return head + "".join(text) + "</details>\n"
 
 
 def fabric_map(file="fabric.html"):
-    """fabric-map [FILE]: a page with a picture, LIDs, forwarding tables, paths; run it again after a cut"""
-    if not shutil.which("dot"):
-        sys.exit("fabric: no dot: the package graphviz is missing")
-    fabric, memory = routes.current(), os.environ["FABRIC"] + "/before.json"
-    before = {}
+    """fabric-map [FILE]: a page: picture, LIDs, tables, paths; once more: red is what has changed"""
+    fabric, memory, before = Fabric(), os.environ["FABRIC"] + "/before.json", {}
     if os.path.exists(memory):
         with open(memory, encoding="utf-8") as old:
             before = json.load(old)
     count = fabric.load(fabric.pairs("all" if len(fabric.hosts) <= MANY else "shift"))
-    parts = in_words(fabric)
-    kinds = levels(fabric)
-    rows = "".join(
-        f"<tr><td>{lid}<td>{html.escape(fabric.names[lid])}<td>{kinds.get(lid, 'host')}"
-        for lid in sorted(fabric.names)
-    )
-    most = "".join(
-        f"<p>{n} paths: {html.escape(fabric.show(c))}</p>" for c, n in count.most_common(64)
-    )
-    body = (
-        f"<p>{len(fabric.hosts)} hosts, {len(fabric.switches)} switches; {time.strftime('%H:%M:%S')}. "
-        "At a link: its two ports, and how many paths between hosts use it, there/back.</p>"
-        + picture(fabric, count)
-        + f"<h2>LIDs</h2><details><summary>{len(fabric.names)}</summary><table>{rows}</table></details>"
-        + "".join(section(title, groups, before) for title, groups in parts.items())
-        + f"<h2>Links by paths</h2><details><summary>the most used</summary>{most}</details>"
-    )
+    parts = in_words(fabric, count)
+    body = picture(fabric, count) + "".join(part(*group, before) for group in parts.items())
+    with open(SHOW, encoding="utf-8") as show:
+        style = re.search("(?s)<style>.*</style>", show.read())[0]
     with open(file, "w", encoding="utf-8") as page:
-        page.write(PAGE.format(title="What OpenSM made of the fabric", body=body))
+        page.write(PAGE.format(time=time.strftime("%H:%M:%S"), style=style, body=body))
     with open(memory, "w", encoding="utf-8") as new:
         json.dump(parts, new)
     print(f"{file}: open it in a browser" + ("; red: not so at the last map" if before else ""))

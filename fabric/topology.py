@@ -13,8 +13,10 @@ import re
 import sys
 from collections import defaultdict
 
-NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]*)"(?:.*?#\s*"(.*)")?')
-LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"(?:\[(\d+)\])?')
+NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"@#]{1,64})"(.*)')
+NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
+LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
+OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |$")  # ibnetdiscover's; ibsim passes over them
 MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
 MOST_LIDS = 0xBFFF  # from 0xC000 on a LID is a multicast group's
 
@@ -82,66 +84,73 @@ def generate(kind, hosts):
         ports[b].append((a, len(ports[a])))
     lines = []
     for name in sorted(ports, key=lambda name: name.startswith("host")):
-        lines.append(
-            f'{"Ca" if name.startswith("host") else "Switch"}\t{len(ports[name])} "{name}"'
-        )
+        kind = "Ca" if name.startswith("host") else "Switch"
+        lines.append(f'{kind}\t{len(ports[name])} "{name}"')
         lines += [f'[{n}]\t"{peer}"[{port}]' for n, (peer, port) in enumerate(ports[name], 1)]
-        lines.append("")
     return "\n".join(lines)
 
 
 class Node:
-    """As a description has it. What it is called: name; what ibsim calls it: id."""
+    """As a description has it. What people call it: name; what ibsim calls it: id."""
 
-    def __init__(self, kind, ports, node_id, name, line):
-        self.switch, self.ports, self.id, self.name = kind == "Switch", int(ports), node_id, name
-        self.line, self.links = line, {}  # port: id of the peer, its port, line
+    def __init__(self, kind, ports, node_id, rest):
+        self.kind, self.switch, self.ports, self.id = kind, kind == "Switch", int(ports), node_id
+        name, self.tail = found.groups() if (found := NAME.match(rest)) else ("", "")
+        self.name = name.replace('"', "'")[:60] or node_id  # ibsim ends it at a quote
+        self.before = []  # lines with its GUIDs
+        self.links = {}  # port: (id of the peer, its port, line, what else stands there)
+
+    def text(self):
+        """For ibsim, which takes x=1 in a name for an option, and no line of 256 bytes."""
+        head = f'{self.kind}\t{self.ports} "{self.id}"\t# "{self.name}" {self.tail or ""}'
+        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, _, more) in self.links.items())
+        return "\n".join([*self.before, head, *links, "\n"])
 
 
 def read(text):
     """The nodes of a description by their ids. Raises Wrong where ibsim would refuse it."""
-    nodes, node = {}, None
+    nodes, node, lines, before = {}, None, {}, []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("["):
-            add_link(node, line, number)
+        if node and (found := LINK.match(line)):
+            add_link(node, number, *found.groups())
+        elif re.match("[a-z]+=", line):
+            before.append(line.split("#")[0])
+            if re.match("(switch|ca|rt)guid", line):
+                once(lines, line.split("#")[0].split("(")[0].strip(), number)
         elif found := NODE.match(line):
-            kind, ports, node_id, name = found.groups()
-            if node_id in nodes:
-                raise Wrong(f'line {number}: "{node_id}" is in line {nodes[node_id].line} already')
-            if not 1 <= int(ports) <= MOST_PORTS:
-                raise Wrong(f"line {number}: {ports} ports; a node has 1 to {MOST_PORTS}")
-            node = nodes[node_id] = Node(kind, ports, node_id, name or node_id, number)
-        elif not line.strip() or line.startswith("DR path"):
-            node = None
-        elif not re.match(r"#|[a-z]+=|Vendor|Initiated", line):
+            node = Node(*found.groups())
+            once(lines, f'"{node.id}"', number)
+            if not 1 <= node.ports <= MOST_PORTS:
+                raise Wrong(f"line {number}: {node.ports} ports; a node has 1 to {MOST_PORTS}")
+            nodes[node.id], node.before, before = node, before, []
+        elif not OTHER.match(line.strip()):
             raise Wrong(f"line {number}: no node, port or comment: {line.strip()[:50]!r}")
     check(nodes)
     return nodes
 
 
-def add_link(node, line, number):
-    if not node:
-        raise Wrong(f"line {number}: a port before its node")
-    if not (found := LINK.match(line)):
-        raise Wrong(f"line {number}: no port and its peer: {line.strip()[:50]!r}")
-    port = int(found[1])
+def once(lines, what, number):
+    if what in lines:
+        raise Wrong(f"line {number}: {what} is in line {lines[what]} already")
+    lines[what] = number
+
+
+def add_link(node, number, port, peer, peer_port, options, comment):
+    port, comment = int(port), re.sub('".*"', '""', comment).replace("=", " ")
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
     if port in node.links:
-        raise Wrong(
-            f'line {number}: port {port} of "{node.name}" is in line {node.links[port][2]} already'
-        )
-    node.links[port] = found[2], int(found[3] or 1), number
+        first = node.links[port][2]
+        raise Wrong(f'line {number}: port {port} of "{node.name}" is in line {first} already')
+    node.links[port] = peer, int(peer_port or 1), number, options + comment
 
 
 def check(nodes):
     """What can't be seen before all of it has been read."""
     for node in nodes.values():
-        for port, (peer, peer_port, line) in node.links.items():
+        for port, (peer, peer_port, line, _) in node.links.items():
             if peer not in nodes:
                 raise Wrong(f'line {line}: there is no node "{peer}"')
-            if peer_port > nodes[peer].ports:
-                raise Wrong(f'line {line}: "{peer}" has {nodes[peer].ports} ports')
             back = nodes[peer].links.get(peer_port)
             if not back or back[:2] != (node.id, port):
                 says = f'says "{back[0]}"[{back[1]}]' if back else "is missing"
@@ -149,28 +158,23 @@ def check(nodes):
                     f'line {line}: "{node.name}"[{port}] goes to "{peer}"[{peer_port}], but '
                     f"that port {says}: a link stands at both of its ends"
                 )
-    if all(node.switch for node in nodes.values()):
-        raise Wrong("no host (Ca) in it")
+    if not any(node.links for node in nodes.values() if not node.switch):
+        raise Wrong("no host (Ca) with a link in it")
     if len(nodes) > MOST_LIDS:
         raise Wrong(f"{len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
 
 
 def load(topology, hosts):
-    """The text and the nodes that TOPOLOGY and HOSTS ask for."""
-    text = ""
+    """The nodes that TOPOLOGY and HOSTS ask for."""
     try:
-        if not re.fullmatch(r"\d{1,5}", hosts):
-            raise Wrong(f"HOSTS={hosts} is no number")
         if topology in KINDS:
-            text = generate(topology, int(hosts))
-        else:
-            with open(topology, encoding="utf-8") as file:
-                text = file.read()
-        return text, read(text)
+            if not re.fullmatch(r"\d{1,5}", hosts):
+                raise Wrong(f"HOSTS={hosts} is no number")
+            return read(generate(topology, int(hosts)))
+        with open(topology, encoding="utf-8", errors="replace") as file:
+            return read(file.read())
     except OSError as error:
         kinds = ", ".join(KINDS)
         sys.exit(f"fabric: {topology}: {error.strerror.lower()} (TOPOLOGY= {kinds}, or a file)")
-    except UnicodeDecodeError:
-        sys.exit(f"fabric: {topology}: this is no text")
     except Wrong as wrong:
         sys.exit(f"fabric: {topology}: {wrong}")

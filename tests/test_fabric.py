@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -27,14 +28,14 @@ import re, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 import routes
 tool = lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout
-fabric, entries, paths = routes.current(), 0, 0
+fabric, entries, paths = routes.Fabric(), 0, 0
 for lid in fabric.switches:
     said = {int(to, 16): int(port) for to, port in re.findall(r"(?m)^(0x\w+) (\d+) ", tool("ibroute", str(lid)))}
     assert said == fabric.tables[lid], (lid, said, fabric.tables[lid])
     entries += len(said)
 for a, b in fabric.pairs("all"):
     said = [int(lid) for lid in re.findall(r"(?m)^\[.* lid (\d+)-", tool("ibtracert", str(a), str(b)))]
-    ours = [fabric.links[channel][0] for channel in fabric.path(a, b)]
+    ours = [fabric.links[at][port][0] for at, port in fabric.path(a, b)]
     assert said == ours, (a, b, said, ours)
     paths += 1
 print(entries, "entries", paths, "paths")
@@ -117,7 +118,7 @@ class Wrong(unittest.TestCase):
     def test_options(self):
         for env, sentence in (
             ({"TOPOLOGY": "/no"}, "fabric: /no: no such file or directory (TOPOLOGY= star,"),
-            ({"TOPOLOGY": "/bin/true"}, "fabric: /bin/true: this is no text"),
+            ({"TOPOLOGY": "/bin/true"}, "fabric: /bin/true: line 1: no node, port or comment: "),
             ({"TOPOLOGY": "/etc/passwd"}, "fabric: /etc/passwd: line 1: no node"),
             ({"HOSTS": "x"}, "HOSTS=x is no number"),
             ({"HOSTS": "0"}, "HOSTS=0: too few"),
@@ -136,11 +137,8 @@ class Ends(unittest.TestCase):
             os.chdir(tempfile.gettempdir())
             os.execve(START[0], START, {**os.environ, "HOME": "/nonexistent"})  # no .bashrc
         self.prompt()
-        children = f"/proc/{self.pid}/task/{self.pid}/children"
-        with open(children, encoding="utf-8") as pids, open(
-            f"/proc/{pids.read().split()[0]}/cmdline"
-        ) as keeper:
-            self.folder = next(word for word in keeper.read().split("\0") if "/fabric-" in word)
+        os.write(self.terminal, b"echo =$FABRIC=\n")
+        self.folder = re.search(b"=(/.*?)=", self.prompt())[1].decode()
 
     def prompt(self):
         said, deadline = b"", time.monotonic() + 60
@@ -148,6 +146,7 @@ class Ends(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, said)
             if select.select([self.terminal], [], [], 1)[0]:
                 said += os.read(self.terminal, 4096)
+        return said
 
     def child(self, word):
         return next(
@@ -185,8 +184,18 @@ class Ends(unittest.TestCase):
         os.kill(self.child(b"ibsim\0-s"), signal.SIGKILL)
 
     def test_kill_keeper(self):
-        os.kill(self.child(b"\0keep\0"), signal.SIGKILL)
+        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="utf-8") as pids:
+            os.kill(int(pids.read().split()[0]), signal.SIGKILL)
         os.write(self.terminal, b"exit\n")
+
+    def test_a_killed_shell_leaves_no_mode_of_the_terminal(self):
+        with open(f"/proc/{self.pid}/fd/0", "rb", buffering=0) as terminal:
+            self.assertFalse(termios.tcgetattr(terminal)[3] & termios.ICANON)  # readline's
+            os.kill(self.child(b"--rcfile"), signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while not termios.tcgetattr(terminal)[3] & termios.ICANON:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
 
 
 class Lab(unittest.TestCase):
