@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What a student's ID demands of a hand-in: layout, seed, the messages' digests, the points that
-are measured. The formulas stand in blocks/layout.h and common/data.h. expected.py ID prints the layout."""
+are measured. The formulas stand in blocks/layout.h and common/pattern.h. expected.py ID prints the layout."""
 import functools
 import re
 import struct

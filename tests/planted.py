@@ -1030,7 +1030,10 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "each",
             "acknowledges [0-9]* receives by [0-9]* messages",
             [
-                (r"s->used - last_ack\) % s->batch != 0", "s->used - last_ack) % ACK_RECEIVES != 0"),
+                (
+                    r"s->used - last_ack\) % s->batch != 0",
+                    "s->used - last_ack) % ACK_RECEIVES != 0",
+                ),
                 (r"s->used - last_ack < ack_after", "s->used - last_ack < ACK_RECEIVES"),
             ],
         ),

@@ -20,7 +20,7 @@ def require(holds, text, status=1):
         raise Fail(status, text)
 
 
-# --- data.h and layout.h -----------------------------------------------------------------------
+# --- pattern.h and layout.h -----------------------------------------------------------------------
 
 
 def splitmix64(seed, n):
