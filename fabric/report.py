@@ -79,31 +79,35 @@ def loops():
 
 def check_tables(file):
     """check-tables FILE: your forwarding tables, lines like: leaf1 host3 port 4"""
-    fabric, entries, wrong = Fabric(), 0, 0
+    fabric, right, wrong = Fabric(), set(), 0
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
-            if line.strip() and not line.startswith("#"):
-                entries += 1
-                if problem := entry_problem(fabric, line.split()):
-                    wrong += 1
-                    print(f"{file}:{number}: {problem}")
+            if not line.strip():
+                continue
+            if problem := entry_problem(fabric, line.split()):
+                wrong += 1
+                print(f"{file}:{number}: {problem}")
+            else:
+                right.add(tuple(line.split()))
     want = len(fabric.hosts) * len(fabric.switches)
-    print(f"{entries - wrong} of {want} entries are right" + (f"; {wrong} wrong" if wrong else ""))
-    return 0 if (entries, wrong) == (want, 0) else 1
+    print(f"{len(right)} of {want} entries are right" + (f"; {wrong} wrong" if wrong else ""))
+    return 0 if (len(right), wrong) == (want, 0) else 1
 
 
 def entry_problem(fabric, words):
     """What is wrong with an entry of a student's table; "" if nothing is."""
-    if len(words) != 4 or words[2] != "port" or not words[3].isdigit():
+    lids = {name: lid for lid, name in fabric.names.items()}
+    if len(words) != 4 or words[2] != "port":
         return "write SWITCH HOST port NUMBER"
-    switch, target, port = find(fabric, words[0]), find(fabric, words[1]), int(words[3])
-    if switch not in fabric.switches or target in fabric.switches:
-        return f"{words[0]} is no switch" if switch in fabric.hosts else f"{words[1]} is no host"
-    if port not in fabric.links[switch]:
-        return f"port {port} of {words[0]} has no link"
-    if port == fabric.tables[switch].get(target):
+    switch, target = lids.get(words[0]), lids.get(words[1])
+    if switch not in fabric.switches or target not in fabric.hosts:
+        return f"{words[0]} is no switch" if target in fabric.hosts else f"{words[1]} is no host"
+    if words[3] == str(fabric.tables[switch].get(target)):
         return ""
-    return f"port {port} leads to {fabric.names[fabric.links[switch][port][0]]}"
+    for port, (peer, _) in fabric.links[switch].items():
+        if words[3] == str(port):
+            return f"port {port} leads to {fabric.names[peer]}"
+    return f"{words[0]} has no link at port {words[3]}"
 
 
 def kinds(fabric):

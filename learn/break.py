@@ -321,6 +321,8 @@ def predict(offered):
             return None, line
         if "PREDICTION" in os.environ:
             raise Stop(say("no prediction"))
+        if line:
+            print(say("no such choice", last=len(offered)))
 
 
 def judge(chosen, right, happened):

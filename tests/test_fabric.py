@@ -3,6 +3,7 @@
 """fabric/: what it says about tables and paths beside what the tools say; its lab; its ends."""
 import contextlib
 import glob
+import itertools
 import os
 import pty
 import re
@@ -106,6 +107,16 @@ class Wrong(unittest.TestCase):
 
     def test_descriptions(self):
         topology.read(self.GOOD)
+        self.check(
+            "Switch 2",
+            "caguid=0x1\ncaguid=0x1\nSwitch 2",
+            "line 2: caguid=0x1 is in line 1 already",
+        )
+        self.check("Switch 2", "do quit\nSwitch 2", "line 1: no node, port or comment: 'do quit'")
+        self.check('"a"', '"@a"', "line 4: no node, port or comment: 'Ca 1 \"@a\"'")
+        self.check(self.GOOD, 'Ca 1 "a"\n', "no host (Ca) with a link")
+        self.check(self.GOOD, "", "no host (Ca) with a link")
+        self.check(self.GOOD, self.GOOD[:-20], "there is no node")
         self.check('[2] "b"[1]\n', "", 'line 6: "b"[1] goes to "s"[2], but that port is missing')
         self.check("[2]", "[3]", 'line 3: port 3, but "s" has 2')
         self.check('Ca 1 "b"', 'Ca 1 "a"', 'line 6: "a" is in line 4 already')
@@ -126,6 +137,117 @@ class Wrong(unittest.TestCase):
             done = fabric("true", **env)
             self.assertIn(sentence, done.stdout)
             self.assertEqual((done.returncode, done.stdout.count("\n")), (1, 1), done.stdout)
+
+
+NAMES = (
+    "node{} HCA-1", "o'brien's \"gpu\" box {}", "storage{} HCA-2 (rows=99 lanes=12)", "lid {} lmc 3",
+    "MT25408 ConnectX Mellanox Technologies", "", "{{braces}} #{}, " + "a name as long as a line " * 12,
+)  # fmt: skip
+SPEEDS = "4xFDR", "4xQDR", "4xFDR10", "1xSDR", "4xEDR", "2xHDR", "12xDDR"
+
+
+class Cluster:
+    """A real cluster as ibnetdiscover -g -f prints it."""
+
+    def __init__(self, leaves, spines):
+        self.nodes, self.links = {}, {}
+        for n in range(spines):
+            self.add(
+                "Switch",
+                0x7CFE900300A00000 + n,
+                leaves + 6,
+                f"MF0;sw:IS5200/S{n // 2}/U{n % 2 + 1}",
+            )
+        for n in range(leaves):
+            self.add(
+                "Switch",
+                0x7CFE900300B00000 + n,
+                40,
+                f"MF0;sw:IS5200/L{n}/U1" if n % 5 else "SwitchX",
+            )
+        switches = [*self.nodes]
+        for leaf, spine in itertools.product(range(leaves), range(spines)):
+            self.join((switches[spine], leaf + 1), (switches[spines + leaf], 19 + spine), "4xFDR")
+        for n, (leaf, port) in enumerate(itertools.product(range(leaves), range(1, 19))):
+            if n % 17:  # the others are not connected
+                self.add("Ca", 0x2C90300100000 + 16 * n, 2, NAMES[n % 7].format(n))
+                self.join(([*self.nodes][-1], 1), (switches[spines + leaf], port), SPEEDS[n % 7])
+        for n in range(3):  # parallel links, a loop cable, a CA and a router with two ports
+            self.join((switches[0], leaves + 1 + n), (switches[1], leaves + 1 + n), "4xEDR")
+        self.join((switches[1], leaves + 5), (switches[1], leaves + 6), "4xEDR")
+        for kind, guid, port in ("Ca", 0x2C90300900000, 38), ("Rt", 0x2C90300A00000, 39):
+            self.add(kind, guid, 2, 'Skyway "north"')
+            for n in 1, 2:
+                self.join(([*self.nodes][-1], n), (switches[spines + n], port), "4xEDR")
+
+    def add(self, kind, guid, ports, name):
+        self.nodes[f"{'SHR'[('Switch', 'Ca', 'Rt').index(kind)]}-{guid:016x}"] = (
+            kind,
+            guid,
+            ports,
+            name,
+        )
+
+    def join(self, a, b, speed):
+        self.links.setdefault(a[0], {})[a[1]] = *b, speed
+        self.links.setdefault(b[0], {})[b[1]] = *a, speed
+
+    def text(self):
+        lines = [
+            "#\n# Topology file: generated on Tue Mar  4 09:11:52 2025\n#\nChassis 1 (guid 0x2c90)\n"
+        ]
+        for number, (key, (kind, guid, ports, name)) in enumerate(self.nodes.items()):
+            variable = {"Switch": "switch", "Ca": "ca", "Rt": "rt"}[kind]
+            lines.append(
+                f"\nvendid=0x2c9\nsysimgguid=0x{guid:x}\t\t# Chassis 1\n{variable}guid=0x{guid:x}({guid:x})"
+            )
+            head = f'{kind}\t{ports} "{key}"\t\t# "{name}"'
+            lines.append(head + f" enhanced port 0 lid {2 * number + 1} lmc 0" * (kind == "Switch"))
+            for port, (peer, at, speed) in sorted(self.links[key].items()):
+                own = "[ext 3]" if kind == "Switch" else f"({guid + port:x}) "
+                lid = "" if kind == "Switch" else f"lid {2 * number + port} lmc 0 "
+                more = f'"{self.nodes[peer][3]}" lid 7 {speed} s=4 w=2 v=4'
+                lines.append(f'[{port}]{own}\t"{peer}"[{at}]\t\t# {lid}{more}')
+        return "\r\n".join([*lines, "\nNon-Chassis Nodes\n"])
+
+
+class Real(unittest.TestCase):
+    """A file of a real cluster is taken as it is."""
+
+    def test_several_thousand_ports(self):
+        cluster = Cluster(100, 18)
+        cas = sum(kind == "Ca" for kind, *_ in cluster.nodes.values())
+        self.assertGreater(sum(map(len, cluster.links.values())), 6000)
+        with tempfile.NamedTemporaryFile("w", suffix=".net", newline="") as file:
+            file.write(cluster.text())
+            file.flush()
+            script = """ibhosts | wc -l; ibswitches | wc -l; ibrouters | wc -l
+                at "storage2 HCA-2 (rows=99 lanes=12)" ibstat | grep "Base lid"
+                at SwitchX true || at H-0002c90300900000 sh -c 'echo "at $FABRIC_HOST"'
+                path "node7 HCA-1" "node14 HCA-1" | wc -l; grep -c ERR $FABRIC/opensm.log"""
+            said = fabric(script, TOPOLOGY=file.name, seconds=600).stdout
+        self.assertRegex(
+            said, rf"\A{cas + 1} hosts, 118 switches; .*\n{cas}\n118\n1\n\t+Base lid: \d+\n"
+            r"fabric: 20 nodes are called 'SwitchX'; there are S-.*\nat Skyway 'north'\n2\n0\n\Z",
+        )  # fmt: skip
+
+    def test_its_format_by_its_manual_page(self):
+        page = subprocess.run(
+            ["man", "ibnetdiscover"], env={**os.environ, "MANWIDTH": "200"}, stdout=-1, text=True
+        ).stdout
+        if not (
+            example := re.search(r"(?s)# Topology file: .*?(?=\n *When grouping is used)", page)
+        ):
+            self.skipTest("no manual page")
+        nodes = topology.read("\n".join(map(str.strip, example[0].splitlines())))
+        self.assertEqual(len(nodes), 6)
+        self.assertEqual(nodes["S-005442ba00003080"].name, "ISR9024 Voltaire")
+
+    def test_older_formats(self):
+        old = Wrong.GOOD.replace("Ca 1", "Hca 1").replace(
+            '"s"\n', '"s" # SW1 base port 0 lid 3 lmc 0\n', 1
+        )
+        self.assertEqual(topology.read(old)["s"].name, "SW1")
 
 
 class Ends(unittest.TestCase):
