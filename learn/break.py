@@ -39,6 +39,7 @@ OUTCOMES = (
     ("post", r"ibv_post_send"),
     ("destroy", r"ibv_(destroy|dereg)_\w+: "),
     ("silent", r"no completion of"),
+    ("overrun", r"CQ error"),
     ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"),
 )
 STATUSES = {

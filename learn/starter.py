@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The samples without the lines that the student has to write.
 
-    starter.py make LAB [DIR]       writes the starter of a lab (01 to 13) into the new directory DIR
+    starter.py make LAB [DIR]       writes the starter of a lab (01 to 14) into the new directory DIR
                                     (default: my01, ...) beside the samples
     starter.py part LAB K DIR       the same, with TODO 1 to K written as in the sample
 
@@ -160,7 +160,7 @@ def sample_of(lab):
     """The sample's C file."""
     paths = glob.glob(f"{ROOT}/{lab}_*/*.c") if re.fullmatch(r"\d\d", lab) else []
     if len(paths) != 1:
-        sys.exit(f"starter: LAB='{lab}' is no sample's number (01 to 13)")
+        sys.exit(f"starter: LAB='{lab}' is no sample's number (01 to 14)")
     return paths[0]
 
 

@@ -210,7 +210,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 }
 part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
 part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
-	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13
+	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Refused} test_12 test_13 test_14.{Breaks,Ladder,Drawn.test_a_hundred}
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
 part_wires() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family wires python3 tests/test_labs.py Wires; } # of the handout
@@ -265,6 +265,8 @@ part_half_way() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast family half-way python
 part_crowd() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Dying OwnPairs OwnDying Crowd OwnCrowd
 	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
+	TESTENV_HOSTS=2 TESTS=tests/test_14.py family 14-wire pairs "$out/gcc" Wire
+	TESTS=tests/test_14.py family 14 pairs "$out/gcc" Drawn.test_a_thousand
 }
 part_bad_wire() {
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Unreliable Cut Capture

@@ -40,6 +40,7 @@ CAPTURES = {
     "12_ordering-no-fence": ("12_ordering", "--no-fence"),  # fails, as it should
     "11_rdma_cm": ("11_rdma_cm",),
     "13_memory_window": ("13_memory_window", "-n", "1", "-s", "100"),
+    "14_recover": ("14_recover", "-n", "6", "-s", "100", "--break", "3"),
     "09_ud": ("09_ud", "-n", "3", "-s", "100"),
     "10_srq": ("10_srq", "-n", "9"),
 }
@@ -56,6 +57,7 @@ def many(times):
         "09_ud": ("-n", str(times)),
         "10_srq": ("-n", str(times)),
         "13_memory_window": ("-n", str(times), "-s", "2000"),
+        "14_recover": ("-n", str(times), "-s", "2000", "--break", "0"),
     }
     return workload | {sample: ("-n", str(times), *FEW_PACKETS) for sample in WITH_BLOCKS}
 

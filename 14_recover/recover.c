@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * 14_recover - the client SENDs a stream of numbered messages. The connection breaks, and both
+ * sides repair it and go on: no message is lost, none is taken twice. The server's number decides.
+ *
+ *   gcc -I../common -o recover recover.c ../common/[a-z]*.c -libverbs
+ *   ./recover               in one terminal: the server
+ *   ./recover 127.0.0.1     in another: the client; the server's address
+ *
+ * The client prints (the server: similar lines):
+ *   connection 1: goes on with message 0
+ *   message 20: a WRITE with a wrong rkey goes first
+ *   ...
+ *   sent 100 messages over 5 connections
+ *   RESULT sample=14_recover role=client status=PASS bytes=409600 digest=...
+ *
+ * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size bytes, with
+ * i as immediate data. The digest covers all messages in order. After timeout comes break=N: before
+ * each N-th message something goes wrong (0: nothing does). For each connection the client connects
+ * again over TCP and both send their lines anew, with new PSNs. A client that is killed may start
+ * again with the same options; the server waits for it (--timeout). Barriers: ready, next=N (the
+ * server: the message that it needs next; the client: the first one without a completion), done.
+ */
+#define _DEFAULT_SOURCE
+#include "data.h"
+#include "device.h"
+#include "qp.h"
+#include "rendezvous.h"
+#include "report.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { DEPTH = 8, PATIENCE = 10 }; /* requests that a queue holds; connections without progress */
+enum mishap { WRONG_RKEY, TOO_LONG, QP_TO_ERR, NO_RECEIVE, MISHAPS };
+enum news { COMPLETION, PEER, BROKEN, FAILED }; /* FAILED: not to be repaired */
+
+/* What a connection needs, and what is left when it has broken. */
+struct side {
+    struct options *opt;
+    struct rendezvous rv;
+    struct endpoint peer;
+    struct port port;
+    struct ibv_context *ctx;
+    struct ibv_cq *cq;
+    struct ibv_qp *qp;
+    struct ibv_mr *mr;
+    char *buf;            /* DEPTH slots for messages, and a byte that is too many */
+    uint64_t next;        /* the message to send, or that must come, next */
+    uint64_t acked;       /* client: messages with a successful completion */
+    uint64_t broken;      /* the last message at which something went wrong on purpose */
+    unsigned outstanding; /* requests, or receives, that are posted and have no completion yet */
+    unsigned connections;
+    uint64_t digest;
+    bool pass;
+};
+
+/* The stream that the server has begun, and opt's copy of what a client asks for. */
+struct work {
+    uint64_t breaks, size, iters, seed, first_breaks;
+};
+
+static void format_break(const struct options *opt, char *out, size_t room) {
+    snprintf(out, room, ",break=%ju", ((struct work *)opt->work)->breaks);
+}
+
+/* A later client must go on with the stream of the first. */
+static const char *parse_break(struct options *opt, const char *text) {
+    struct work *w = opt->work;
+    if (strncmp(text, ",break=", 7) != 0 || !parse_number(text + 7, 0, MAX_ITERS, &w->breaks))
+        return "break= is malformed";
+    if (!w->size) {
+        *w = (struct work){w->breaks, opt->size, opt->iters, opt->seed, w->breaks};
+        return NULL;
+    }
+    const bool same = w->size == opt->size && w->iters == opt->iters && w->seed == opt->seed &&
+                      w->breaks == w->first_breaks;
+    opt->size = w->size;
+    opt->iters = w->iters;
+    opt->seed = w->seed;
+    w->breaks = w->first_breaks;
+    return same ? NULL : "another stream is not at its end yet";
+}
+
+/* Says what die() says, with its hint, but returns: the caller has something to undo. */
+static bool worked(int error, const char *call) {
+    if (!error) return true;
+    const int number = error > 0 ? error : errno;
+    const char *hint = hint_for(call, number);
+    return expect(false, "%s: %s (%d)%s%s", call, strerror(number), number,
+                  hint ? "\n  hint: " : "", hint ? hint : "");
+}
+
+/* What goes wrong on purpose at this message; MISHAPS: nothing. Both sides draw the same. */
+static enum mishap mishap_at(struct side *s, uint64_t message) {
+    const uint64_t every = ((struct work *)s->opt->work)->breaks;
+    if (!every || message % every || message <= s->broken) return MISHAPS;
+    return (enum mishap)(splitmix64(s->opt->seed, message) % MISHAPS);
+}
+
+/* Reads and acknowledges one asynchronous event. An event that is not acknowledged blocks
+ * ibv_destroy_qp or ibv_destroy_cq for ever (ibv_get_async_event(3)). */
+static enum news read_event(struct side *s) {
+    struct ibv_async_event event;
+    if (!worked(ibv_get_async_event(s->ctx, &event), "ibv_get_async_event")) return FAILED;
+    printf("event: %s\n", ibv_event_type_str(event.event_type));
+    const enum ibv_event_type type = event.event_type;
+    ibv_ack_async_event(&event);
+    switch (type) {
+    case IBV_EVENT_QP_FATAL: /* the QP is in ERR; what is posted is flushed */
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        return BROKEN;
+    case IBV_EVENT_CQ_ERR: /* its completions are lost */
+    case IBV_EVENT_DEVICE_FATAL:
+        expect(false, "nothing that belongs to the device works any more");
+        return FAILED;
+    default: /* port down or up, GID change: the QP tries again, and may get through */
+        return COMPLETION;
+    }
+}
+
+static bool event_waits(const struct side *s) {
+    struct pollfd events = {.fd = s->ctx->async_fd, .events = POLLIN};
+    return poll(&events, 1, 0) == 1;
+}
+
+/* Waits for a completion, a word from the peer or its end, or an event that breaks the QP. */
+static enum news wait_news(struct side *s, struct ibv_wc *wc) {
+    const double began = now();
+    for (;;) {
+        const int n = ibv_poll_cq(s->cq, 1, wc);
+        if (n < 0) worked(EIO, "ibv_poll_cq");
+        if (n) return n < 0 ? FAILED : COMPLETION;
+        struct pollfd fds[] = {{s->rv.fd, POLLIN, 0}, {s->ctx->async_fd, POLLIN, 0}};
+        const double waited = now() - began;
+        poll(fds, 2, waited < 0.1 ? 0 : 1); /* after 0.1 s there is no hurry any more */
+        if (fds[1].revents) {
+            const enum news news = read_event(s);
+            if (news != COMPLETION) return news;
+        }
+        if (fds[0].revents) return PEER;
+        if (waited > (double)s->opt->timeout) return BROKEN;
+        sched_yield(); /* a software NIC needs the CPU */
+    }
+}
+
+/* True when the peer has sent something; false when it has closed, or is silent. */
+static bool peer_spoke(struct side *s) {
+    struct pollfd line = {.fd = s->rv.fd, .events = POLLIN};
+    char byte;
+    return poll(&line, 1, (int)s->opt->timeout * 1000) == 1 &&
+           recv(s->rv.fd, &byte, 1, MSG_PEEK) == 1;
+}
+
+/* Waits until the port is ACTIVE and has this side's GID again, perhaps with another index. */
+static bool wait_for_port(struct side *s) {
+    const double deadline = now() + (double)s->opt->timeout;
+    while (now() < deadline) {
+        struct ibv_port_attr attr;
+        if (event_waits(s) && read_event(s) == FAILED) return false;
+        if (!worked(ibv_query_port(s->ctx, s->port.num, &attr), "ibv_query_port")) return false;
+        for (int i = 0; attr.state == IBV_PORT_ACTIVE && i < attr.gid_tbl_len; i++) {
+            struct ibv_gid_entry entry;
+            if (!s->port.global) return true;
+            if (ibv_query_gid_ex(s->ctx, s->port.num, (uint32_t)i, &entry, 0)) continue;
+            if (s->port.gid_index != i && entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+            if (memcmp(&entry.gid, &s->port.gid, sizeof(entry.gid)) != 0) continue;
+            s->port.gid_index = (uint8_t)i;
+            return true;
+        }
+        poll(NULL, 0, 10);
+    }
+    return expect(false, "the port is not ACTIVE with this side's GID in %ju s", s->opt->timeout);
+}
+
+/* INIT -> RTR, as in common/qp.c. But here it may fail because the address has gone once more: the
+ * QP stays in INIT then, and the same call works when the address is back. */
+static bool to_rtr(struct side *s) {
+    const double deadline = now() + (double)s->opt->timeout;
+    const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    for (;;) {
+        struct ibv_qp_attr attr = {
+            .qp_state = IBV_QPS_RTR,
+            .path_mtu = mtu_enum(s->peer.mtu),
+            .dest_qp_num = s->peer.qpn,
+            .rq_psn = s->peer.psn,
+            .min_rnr_timer = 12,
+            .ah_attr.port_num = s->port.num,
+            .ah_attr.dlid = (uint16_t)s->peer.lid,
+            .ah_attr.sl = (uint8_t)s->opt->sl,
+            .ah_attr.is_global = s->port.global,
+            .ah_attr.grh.dgid = s->peer.gid,
+            .ah_attr.grh.sgid_index = s->port.gid_index,
+            .ah_attr.grh.hop_limit = 64,
+            .ah_attr.grh.traffic_class = (uint8_t)s->opt->traffic_class,
+        };
+        const int error = ibv_modify_qp(s->qp, &attr, mask);
+        if (!error) return true;
+        const bool gone = error == ENETUNREACH || error == ENODATA; /* no route; no such GID */
+        if (!gone || now() > deadline) return worked(error, "ibv_modify_qp to RTR");
+        poll(NULL, 0, 100);
+        if (!wait_for_port(s)) return false;
+    }
+}
+
+static bool post_receive(struct side *s, uint64_t slot) {
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)s->buf + slot * s->opt->size,
+        .length = (uint32_t)s->opt->size,
+        .lkey = s->mr->lkey,
+    };
+    struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1};
+    struct ibv_recv_wr *bad_wr;
+    poison_fill(s->buf + slot * s->opt->size, s->opt->size, s->opt->seed);
+    if (!worked(ibv_post_recv(s->qp, &wr, &bad_wr), "ibv_post_recv")) return false;
+    s->outstanding++;
+    return true;
+}
+
+/* A receive that has completed. An error says nothing of a message; a success is a message that
+ * is here, whatever has become of the connection since. */
+static bool received(struct side *s, const struct ibv_wc *wc) {
+    const uint64_t size = s->opt->size, number = s->next;
+    s->outstanding--;
+    if (wc->status != IBV_WC_SUCCESS) return false;
+    s->pass = expect(wc->wr_id < DEPTH, "another receive's completion") && s->pass;
+    if (!s->pass) return false; /* the buffer is not known */
+    const uint64_t came = ntohl(wc->imm_data);
+    const char *message = s->buf + wc->wr_id * size;
+    s->pass = expect(came == number, "message %ju came%s, %ju was to come", came,
+                     came < number ? " twice" : "", number) &&
+              s->pass;
+    s->pass = expect(wc->byte_len == size, "message %ju: %u bytes came", came, wc->byte_len) &&
+              pattern_right("received message", message, size, s->opt->seed + number) && s->pass;
+    s->digest = fnv1a(s->digest, message, size);
+    s->next++;
+    return true;
+}
+
+/* Takes messages until the client says done, or the connection breaks. */
+static enum news serve(struct side *s) {
+    for (bool forgotten = false;;) {
+        struct ibv_wc wc;
+        const enum news news = wait_news(s, &wc);
+        if (news != COMPLETION) return news == PEER && !peer_spoke(s) ? BROKEN : news;
+        const bool success = received(s, &wc);
+        if (!s->pass) return FAILED;
+        if (!success) {
+            printf("message %ju: the receive: %s\n", s->next, ibv_wc_status_str(wc.status));
+            return BROKEN;
+        }
+        if (mishap_at(s, s->next) == NO_RECEIVE) {
+            printf("message %ju: from now on no receive is posted\n", s->next);
+            s->broken = s->next;
+            forgotten = true;
+        }
+        if (!forgotten && !post_receive(s, wc.wr_id)) return FAILED;
+    }
+}
+
+/* Posts message s->next, or what goes wrong in front of it. */
+static bool post_message(struct side *s) {
+    static const char *const what[] = {"a WRITE with a wrong rkey goes first",
+                                       "it is sent with a byte too many", "the QP goes to ERR"};
+    const uint64_t slot = s->next % DEPTH;
+    char *message = s->buf + slot * s->opt->size;
+    const enum mishap mishap = mishap_at(s, s->next);
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)message,
+        .length = (uint32_t)s->opt->size + (mishap == TOO_LONG),
+        .lkey = s->mr->lkey,
+    };
+    struct ibv_send_wr wr = {
+        .wr_id = s->next,
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = mishap == WRONG_RKEY ? IBV_WR_RDMA_WRITE : IBV_WR_SEND_WITH_IMM,
+        .send_flags = IBV_SEND_SIGNALED, /* a request without it is flushed, too, unseen or not */
+        .imm_data = htonl((uint32_t)s->next),
+    };
+    struct ibv_send_wr *bad_wr;
+    if (mishap < NO_RECEIVE) {
+        printf("message %ju: %s\n", s->next, what[mishap]);
+        s->broken = s->next;
+    }
+    pattern_fill(message, s->opt->size, s->opt->seed + s->next);
+    if (!worked(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of a message")) return false;
+    s->outstanding++;
+    struct ibv_qp_attr to_err = {.qp_state = IBV_QPS_ERR};
+    if (mishap == QP_TO_ERR &&
+        !worked(ibv_modify_qp(s->qp, &to_err, IBV_QP_STATE), "ibv_modify_qp to ERR"))
+        return false;
+    if (mishap != WRONG_RKEY) s->next++;
+    return true;
+}
+
+/* A request that has completed. Success: the message is in the server's memory. An error or a
+ * flush: it may be there, and only the server knows. */
+static bool sent(struct side *s, const struct ibv_wc *wc) {
+    s->outstanding--;
+    if (wc->status != IBV_WC_SUCCESS) return false;
+    s->acked = wc->wr_id + 1; /* requests complete in order: so have those before it */
+    return true;
+}
+
+/* Sends messages until all have a successful completion, or the connection breaks. */
+static enum news send_stream(struct side *s) {
+    while (s->acked < s->opt->iters) {
+        struct ibv_wc wc;
+        while (s->next < s->opt->iters && s->outstanding < DEPTH)
+            if (!post_message(s)) return FAILED;
+        const enum news news = wait_news(s, &wc);
+        if (news == PEER) printf("message %ju: the server has ended the connection\n", s->acked);
+        if (news != COMPLETION) return news == PEER ? BROKEN : news;
+        const uint64_t due = s->acked;
+        if (sent(s, &wc)) {
+            s->pass =
+                expect(wc.wr_id == due, "another message's completion, not %ju's", due) && s->pass;
+            continue;
+        }
+        printf("message %ju: %s\n", wc.wr_id, ibv_wc_status_str(wc.status));
+        return BROKEN;
+    }
+    return COMPLETION;
+}
+
+/* One connection, from RESET to RTS. Afterwards both sides know where to go on. */
+static enum news connect_again(struct side *s, bool client) {
+    const uint64_t known = client ? s->acked : s->next;
+    uint64_t theirs;
+    char step[32];
+    if (s->connections && !wait_for_port(s)) return FAILED;
+    if (s->connections && !client) rendezvous_open(&s->rv, s->opt, &s->peer);
+    const struct endpoint mine = {
+        .lid = s->port.lid,
+        .qpn = s->qp->qp_num,
+        .psn = random_psn(), /* packets of the last connection may still be on their way */
+        .gid = s->port.gid,
+        .mtu = s->port.mtu,
+        .max_sge = 1,
+    };
+    rendezvous_swap(&s->rv, &mine, &s->peer);
+    s->connections++;
+    qp_to_init(s->qp, &s->port, 0);
+    for (uint64_t slot = 0; !client && slot < DEPTH; slot++)
+        if (!post_receive(s, slot)) return FAILED;
+    if (!to_rtr(s)) return FAILED;
+    qp_to_rts(s->qp, mine.psn, 0, ACK_TIMEOUT);
+
+    /* A client that is killed here must not take the server along: look before each barrier. */
+    if (!client && !peer_spoke(s)) return BROKEN;
+    rendezvous_sync(&s->rv, "ready");
+    if (!client && !peer_spoke(s)) return BROKEN;
+    sprintf(step, "next=%ju", known);
+    rendezvous_sync(&s->rv, step);
+    if (sscanf(s->rv.line, "sync next=%7ju", &theirs) != 1 || theirs > s->opt->iters) {
+        expect(false, "the peer sent '%s'", s->rv.line);
+        return FAILED;
+    }
+    printf("connection %u: goes on with message %ju\n", s->connections, client ? theirs : known);
+    if (!expect(client ? theirs >= known : theirs <= known,
+                "the server goes on with message %ju; the client has completions of %ju",
+                client ? theirs : known, client ? known : theirs))
+        return FAILED;
+    if (client) {
+        s->acked = theirs; /* these have arrived, whatever their completions said */
+        s->next = theirs;
+    }
+    return COMPLETION;
+}
+
+/* Ends the connection: RTS -> ERR -> RESET. In ERR each request that is still posted completes,
+ * most as flushed. RESET would throw away what is in the queues, so wait for the last first. */
+static bool disconnect(struct side *s, bool client) {
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    if (!worked(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to ERR")) return false;
+    const double deadline = now() + (double)s->opt->timeout;
+    while (s->outstanding) {
+        struct ibv_wc wc;
+        const int n = ibv_poll_cq(s->cq, 1, &wc);
+        if (n < 0) return worked(EIO, "ibv_poll_cq");
+        if (n > 0 && client) sent(s, &wc);
+        if (n > 0 && !client) received(s, &wc);
+        if (n == 0 && now() > deadline)
+            return expect(false, "%u requests are not flushed", s->outstanding);
+        if (n == 0) sched_yield();
+    }
+    while (event_waits(s)) /* one of this connection's must not end the next one */
+        if (read_event(s) == FAILED) return false;
+    attr.qp_state = IBV_QPS_RESET;
+    return worked(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to RESET");
+}
+
+/* Connection after connection, until the stream is at its end. */
+static bool run(struct side *s, bool client) {
+    for (unsigned idle = 0; idle < PATIENCE; idle++) {
+        const uint64_t before = s->next;
+        enum news news = connect_again(s, client);
+        if (news == COMPLETION) news = client ? send_stream(s) : serve(s);
+        if (news == FAILED) return false;
+        const bool done = news == (client ? COMPLETION : PEER);
+        if (done) rendezvous_sync(&s->rv, "done");
+        if (!done) shutdown(s->rv.fd, SHUT_RDWR); /* the peer sees it, and ends it, too */
+        if (!disconnect(s, client)) return false;
+        if (done) return true;
+        if (!client) close(s->rv.fd);
+        if (s->next > before) idle = 0;
+    }
+    return expect(false, "%d connections broke, and message %ju got through none of them", PATIENCE,
+                  s->next);
+}
+
+int main(int argc, char **argv) {
+    /* 1. Options. A host argument makes this the client. */
+    struct work work = {.breaks = 20};
+    struct options opt = {.sample = "14_recover", .size = 4096, .iters = 100, .seed = 1};
+    const struct option_row rows[] = {
+        {'s', "size", "BYTES", "bytes in a message", NUMBER(opt.size, 1, MAX_SIZE / DEPTH)},
+        {'n', "iters", "N", "number of messages", NUMBER(opt.iters, 1, MAX_ITERS)},
+        {'S', "seed", "N", "seed of test data and mishaps", NUMBER(opt.seed, 0, UINT64_MAX)},
+        {0, "break", "N", "each N-th message: a mishap; 0: none",
+         NUMBER(work.breaks, 0, MAX_ITERS)},
+        {0},
+    };
+    opt.work = &work;
+    opt.format_work = format_break;
+    opt.parse_work = parse_break;
+    opt.listener = -1; /* a server keeps it, for the client's next connection */
+    parse_options(&opt, rows, argc, argv);
+    const bool client = opt.host != NULL;
+
+    /* 2. Start the rendezvous. Device, protection domain, completion queue. From here on what has
+     * been made is undone on every way out, last first. Each step that can fail jumps to the label
+     * that undoes what was made before it. (What common/ finds wrong still exits: see the lab.) */
+    struct side s = {.opt = &opt, .digest = FNV_BASIS, .pass = true};
+    bool pass = false;
+    rendezvous_open(&s.rv, &opt, &s.peer);
+    s.ctx = open_device(&opt, s.rv.fd, &s.port);
+    struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
+    if (!pd) {
+        worked(errno, "ibv_alloc_pd");
+        goto close_device;
+    }
+    s.cq = ibv_create_cq(s.ctx, DEPTH, NULL, NULL, 0);
+    if (!s.cq) {
+        worked(errno, "ibv_create_cq");
+        goto dealloc_pd;
+    }
+
+    /* 3. Memory: a slot for each request that can be posted, and the byte that is too many. No
+     * side gives the other a right. */
+    const size_t bytes = DEPTH * opt.size + 1;
+    s.buf = guarded_alloc(bytes);
+    poison_fill(s.buf, bytes, opt.seed);
+    s.mr = ibv_reg_mr(pd, s.buf, bytes, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
+    if (!s.mr) {
+        worked(errno, "ibv_reg_mr");
+        goto free_buf;
+    }
+
+    /* 4. The queue pair. It outlives its connections. */
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC,
+        .send_cq = s.cq,
+        .recv_cq = s.cq,
+        .cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+    };
+    s.qp = ibv_create_qp(pd, &init);
+    if (!s.qp) {
+        worked(errno, "ibv_create_qp");
+        goto dereg_mr;
+    }
+
+    /* 5 to 7. Exchange, RESET -> INIT -> RTR -> RTS, the verbs: once for each connection. */
+    if (!run(&s, client)) goto destroy_qp;
+    printf("%s %ju messages over %u connection%s\n", client ? "sent" : "received", opt.iters,
+           s.connections, s.connections == 1 ? "" : "s");
+
+    /* 8. The server has verified each message when it came. What must it have received? */
+    pass = expect(s.next == opt.iters, "%ju messages, not %ju", s.next, opt.iters) && s.pass;
+    if (client) s.digest = FNV_BASIS;
+    for (uint64_t i = 0; client && i < opt.iters; i++) {
+        pattern_fill(s.buf, opt.size, opt.seed + i);
+        s.digest = fnv1a(s.digest, s.buf, opt.size);
+    }
+    pass = guards_right("messages", s.buf, bytes) && pass;
+    pass = rendezvous_verdict(&s.rv, pass);
+    s.rv.fd = -1;
+
+    /* 9. Undo in reverse order. An error here is one, but what remains is undone all the same. */
+destroy_qp:
+    pass = worked(ibv_destroy_qp(s.qp), "ibv_destroy_qp") && pass;
+dereg_mr:
+    pass = worked(ibv_dereg_mr(s.mr), "ibv_dereg_mr") && pass;
+free_buf:
+    guarded_free(s.buf);
+    pass = worked(ibv_destroy_cq(s.cq), "ibv_destroy_cq") && pass;
+dealloc_pd:
+    pass = worked(ibv_dealloc_pd(pd), "ibv_dealloc_pd") && pass;
+close_device:
+    pass = worked(ibv_close_device(s.ctx), "ibv_close_device") && pass;
+    if (s.rv.fd >= 0) close(s.rv.fd);
+    if (opt.listener > 0) close(opt.listener);
+    return report_result(pass, opt.size * opt.iters, s.digest);
+}
