@@ -14,12 +14,13 @@
  *   sent 100 messages over 5 connections
  *   RESULT sample=14_recover role=client status=PASS bytes=409600 digest=...
  *
- * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size bytes, with
- * i as immediate data. The digest covers all messages in order. After timeout comes break=N: before
- * each N-th message something goes wrong (0: nothing does). For each connection the client connects
- * again over TCP and both send their lines anew, with new PSNs. A client that is killed may start
- * again with the same options; the server waits for it (--timeout). Barriers: ready, next=N (the
- * server: the message that it needs next; the client: the first one without a completion), done.
+ * Rendezvous: message i, from 0 to iters - 1, is the pattern (data.h) of seed + i, size bytes (at
+ * most 8M), with i as immediate data. The digest covers all messages in order. After timeout comes
+ * break=N: before each N-th message something goes wrong (0: nothing does). For each connection the
+ * client connects again over TCP and both send their lines anew, with new PSNs. A client that is
+ * killed may start again with the same options; the server waits for it (--timeout). Barriers:
+ * ready, next=N (the server: the message that it needs next; the client: the first one without a
+ * completion), done.
  */
 #define _DEFAULT_SOURCE
 #include "data.h"
@@ -36,11 +37,20 @@
 
 enum { DEPTH = 8, PATIENCE = 10 }; /* requests that a queue holds; connections without progress */
 enum mishap { WRONG_RKEY, TOO_LONG, QP_TO_ERR, NO_RECEIVE, MISHAPS };
-enum news { COMPLETION, PEER, BROKEN, FAILED }; /* FAILED: not to be repaired */
+/* What a step has come to. DONE: the stream is at its end. BROKEN: the connection is, and the next
+ * one repairs it. FAILED: it cannot be repaired, and the reason has been printed. */
+enum outcome { GOES_ON, DONE, BROKEN, FAILED };
+
+/* What a client asks for. The server keeps the first one's: later clients must go on with it. */
+struct stream {
+    uint64_t size, iters, seed, breaks;
+};
 
 /* What a connection needs, and what is left when it has broken. */
 struct side {
+    bool client;
     struct options *opt;
+    const struct stream *stream;
     struct rendezvous rv;
     struct endpoint peer;
     struct port port;
@@ -51,41 +61,30 @@ struct side {
     char *buf;            /* DEPTH slots for messages, and a byte that is too many */
     uint64_t next;        /* the message to send, or that must come, next */
     uint64_t acked;       /* client: messages with a successful completion */
-    uint64_t broken;      /* the last message at which something went wrong on purpose */
+    uint64_t mishap;      /* the last message at which something went wrong on purpose */
     unsigned outstanding; /* requests, or receives, that are posted and have no completion yet */
     unsigned connections;
-    uint64_t digest;
-    bool pass;
-};
-
-/* The stream that the server has begun, and opt's copy of what a client asks for. */
-struct work {
-    uint64_t breaks, size, iters, seed, first_breaks;
+    uint64_t digest; /* server: of the messages up to next */
 };
 
 static void format_break(const struct options *opt, char *out, size_t room) {
-    snprintf(out, room, ",break=%ju", ((struct work *)opt->work)->breaks);
+    snprintf(out, room, ",break=%ju", ((struct stream *)opt->work)->breaks);
 }
 
-/* A later client must go on with the stream of the first. */
 static const char *parse_break(struct options *opt, const char *text) {
-    struct work *w = opt->work;
-    if (strncmp(text, ",break=", 7) != 0 || !parse_number(text + 7, 0, MAX_ITERS, &w->breaks))
+    struct stream *first = opt->work;
+    struct stream asked = {.size = opt->size, .iters = opt->iters, .seed = opt->seed};
+    if (strncmp(text, ",break=", 7) != 0 || !parse_number(text + 7, 0, MAX_ITERS, &asked.breaks))
         return "break= is malformed";
-    if (!w->size) {
-        *w = (struct work){w->breaks, opt->size, opt->iters, opt->seed, w->breaks};
-        return NULL;
-    }
-    const bool same = w->size == opt->size && w->iters == opt->iters && w->seed == opt->seed &&
-                      w->breaks == w->first_breaks;
-    opt->size = w->size;
-    opt->iters = w->iters;
-    opt->seed = w->seed;
-    w->breaks = w->first_breaks;
-    return same ? NULL : "another stream is not at its end yet";
+    if (asked.size > MAX_SIZE / DEPTH) return "size= is more than 8M";
+    if (first->size == 0) *first = asked;
+    opt->size = first->size;
+    opt->iters = first->iters;
+    opt->seed = first->seed;
+    return memcmp(first, &asked, sizeof(asked)) == 0 ? NULL : "another stream is not at its end";
 }
 
-/* Says what die() says, with its hint, but returns: the caller has something to undo. */
+/* Says what check() says, with its hint, but returns: the caller has something to undo. */
 static bool worked(int error, const char *call) {
     if (!error) return true;
     const int number = error > 0 ? error : errno;
@@ -95,128 +94,86 @@ static bool worked(int error, const char *call) {
 }
 
 /* What goes wrong on purpose at this message; MISHAPS: nothing. Both sides draw the same. */
-static enum mishap mishap_at(struct side *s, uint64_t message) {
-    const uint64_t every = ((struct work *)s->opt->work)->breaks;
-    if (!every || message % every || message <= s->broken) return MISHAPS;
+static enum mishap mishap_at(const struct side *s, uint64_t message) {
+    const uint64_t every = s->stream->breaks;
+    if (every == 0 || message % every || message <= s->mishap) return MISHAPS;
     return (enum mishap)(splitmix64(s->opt->seed, message) % MISHAPS);
 }
 
-/* Reads and acknowledges one asynchronous event. An event that is not acknowledged blocks
- * ibv_destroy_qp or ibv_destroy_cq for ever (ibv_get_async_event(3)). */
-static enum news read_event(struct side *s) {
-    struct ibv_async_event event;
-    if (!worked(ibv_get_async_event(s->ctx, &event), "ibv_get_async_event")) return FAILED;
-    printf("event: %s\n", ibv_event_type_str(event.event_type));
-    const enum ibv_event_type type = event.event_type;
-    ibv_ack_async_event(&event);
-    switch (type) {
-    case IBV_EVENT_QP_FATAL: /* the QP is in ERR; what is posted is flushed */
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-        return BROKEN;
-    case IBV_EVENT_CQ_ERR: /* its completions are lost */
-    case IBV_EVENT_DEVICE_FATAL:
-        expect(false, "nothing that belongs to the device works any more");
-        return FAILED;
-    default: /* port down or up, GID change: the QP tries again, and may get through */
-        return COMPLETION;
-    }
-}
+/* ---- Events, and the wait for whatever comes first ---- */
 
 static bool event_waits(const struct side *s) {
     struct pollfd events = {.fd = s->ctx->async_fd, .events = POLLIN};
     return poll(&events, 1, 0) == 1;
 }
 
-/* Waits for a completion, a word from the peer or its end, or an event that breaks the QP. */
-static enum news wait_news(struct side *s, struct ibv_wc *wc) {
-    const double began = now();
-    for (;;) {
-        const int n = ibv_poll_cq(s->cq, 1, wc);
-        if (n < 0) worked(EIO, "ibv_poll_cq");
-        if (n) return n < 0 ? FAILED : COMPLETION;
-        struct pollfd fds[] = {{s->rv.fd, POLLIN, 0}, {s->ctx->async_fd, POLLIN, 0}};
-        const double waited = now() - began;
-        poll(fds, 2, waited < 0.1 ? 0 : 1); /* after 0.1 s there is no hurry any more */
-        if (fds[1].revents) {
-            const enum news news = read_event(s);
-            if (news != COMPLETION) return news;
-        }
-        if (fds[0].revents) return PEER;
-        if (waited > (double)s->opt->timeout) return BROKEN;
-        sched_yield(); /* a software NIC needs the CPU */
+/* Reads and acknowledges one asynchronous event. An event that is not acknowledged blocks
+ * ibv_destroy_qp or ibv_destroy_cq for ever (ibv_get_async_event(3)). */
+static enum outcome read_event(struct side *s) {
+    struct ibv_async_event event;
+    if (!worked(ibv_get_async_event(s->ctx, &event), "ibv_get_async_event")) return FAILED;
+    const enum ibv_event_type type = event.event_type;
+    printf("event: %s\n", ibv_event_type_str(type));
+    ibv_ack_async_event(&event);
+    switch (type) {
+    case IBV_EVENT_QP_FATAL: /* the QP is in ERR; what is posted is flushed */
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        return BROKEN;
+    case IBV_EVENT_CQ_ERR: /* completions are lost, and with them what was known */
+    case IBV_EVENT_DEVICE_FATAL:
+        expect(false, "this event cannot be repaired: %s", ibv_event_type_str(type));
+        return FAILED;
+    default: /* port down or up, GID change: the QP tries again, and may get through */
+        return GOES_ON;
     }
 }
 
-/* True when the peer has sent something; false when it has closed, or is silent. */
-static bool peer_spoke(struct side *s) {
+/* Waits until the peer has sent something. False: it has closed the connection, or is silent. */
+static bool peer_speaks(const struct side *s) {
     struct pollfd line = {.fd = s->rv.fd, .events = POLLIN};
     char byte;
     return poll(&line, 1, (int)s->opt->timeout * 1000) == 1 &&
            recv(s->rv.fd, &byte, 1, MSG_PEEK) == 1;
 }
 
-/* Waits until the port is ACTIVE and has this side's GID again, perhaps with another index. */
-static bool wait_for_port(struct side *s) {
-    const double deadline = now() + (double)s->opt->timeout;
-    while (now() < deadline) {
-        struct ibv_port_attr attr;
-        if (event_waits(s) && read_event(s) == FAILED) return false;
-        if (!worked(ibv_query_port(s->ctx, s->port.num, &attr), "ibv_query_port")) return false;
-        for (int i = 0; attr.state == IBV_PORT_ACTIVE && i < attr.gid_tbl_len; i++) {
-            struct ibv_gid_entry entry;
-            if (!s->port.global) return true;
-            if (ibv_query_gid_ex(s->ctx, s->port.num, (uint32_t)i, &entry, 0)) continue;
-            if (s->port.gid_index != i && entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
-            if (memcmp(&entry.gid, &s->port.gid, sizeof(entry.gid)) != 0) continue;
-            s->port.gid_index = (uint8_t)i;
-            return true;
+/* Waits for a completion (GOES_ON), a word from the peer (DONE) or its end, or an event that breaks
+ * the QP. */
+static enum outcome wait_news(struct side *s, struct ibv_wc *wc) {
+    const double began = now();
+    for (;;) {
+        const int n = ibv_poll_cq(s->cq, 1, wc);
+        if (n < 0) worked(EIO, "ibv_poll_cq");
+        if (n) return n < 0 ? FAILED : GOES_ON;
+        struct pollfd fds[] = {{s->rv.fd, POLLIN, 0}, {s->ctx->async_fd, POLLIN, 0}};
+        const double waited = now() - began;
+        poll(fds, 2, waited < 0.1 ? 0 : 1); /* after 0.1 s there is no hurry any more */
+        if (fds[1].revents) {
+            const enum outcome event = read_event(s);
+            if (event != GOES_ON) return event;
         }
-        poll(NULL, 0, 10);
+        if (fds[0].revents && peer_speaks(s)) return DONE;
+        if (fds[0].revents || waited > (double)s->opt->timeout) {
+            printf("message %ju: the peer %s\n", s->client ? s->acked : s->next,
+                   fds[0].revents ? "has ended the connection" : "is silent");
+            return BROKEN;
+        }
+        sched_yield(); /* a software NIC needs the CPU */
     }
-    return expect(false, "the port is not ACTIVE with this side's GID in %ju s", s->opt->timeout);
 }
 
-/* INIT -> RTR, as in common/qp.c. But here it may fail because the address has gone once more: the
- * QP stays in INIT then, and the same call works when the address is back. */
-static bool to_rtr(struct side *s) {
-    const double deadline = now() + (double)s->opt->timeout;
-    const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    for (;;) {
-        struct ibv_qp_attr attr = {
-            .qp_state = IBV_QPS_RTR,
-            .path_mtu = mtu_enum(s->peer.mtu),
-            .dest_qp_num = s->peer.qpn,
-            .rq_psn = s->peer.psn,
-            .min_rnr_timer = 12,
-            .ah_attr.port_num = s->port.num,
-            .ah_attr.dlid = (uint16_t)s->peer.lid,
-            .ah_attr.sl = (uint8_t)s->opt->sl,
-            .ah_attr.is_global = s->port.global,
-            .ah_attr.grh.dgid = s->peer.gid,
-            .ah_attr.grh.sgid_index = s->port.gid_index,
-            .ah_attr.grh.hop_limit = 64,
-            .ah_attr.grh.traffic_class = (uint8_t)s->opt->traffic_class,
-        };
-        const int error = ibv_modify_qp(s->qp, &attr, mask);
-        if (!error) return true;
-        const bool gone = error == ENETUNREACH || error == ENODATA; /* no route; no such GID */
-        if (!gone || now() > deadline) return worked(error, "ibv_modify_qp to RTR");
-        poll(NULL, 0, 100);
-        if (!wait_for_port(s)) return false;
-    }
-}
+/* ---- The server's verb: receives ---- */
 
 static bool post_receive(struct side *s, uint64_t slot) {
+    char *message = s->buf + slot * s->opt->size;
     struct ibv_sge sge = {
-        .addr = (uintptr_t)s->buf + slot * s->opt->size,
+        .addr = (uintptr_t)message,
         .length = (uint32_t)s->opt->size,
         .lkey = s->mr->lkey,
     };
     struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1};
     struct ibv_recv_wr *bad_wr;
-    poison_fill(s->buf + slot * s->opt->size, s->opt->size, s->opt->seed);
+    poison_fill(message, s->opt->size, s->opt->seed);
     if (!worked(ibv_post_recv(s->qp, &wr, &bad_wr), "ibv_post_recv")) return false;
     s->outstanding++;
     return true;
@@ -224,51 +181,51 @@ static bool post_receive(struct side *s, uint64_t slot) {
 
 /* A receive that has completed. An error says nothing of a message; a success is a message that
  * is here, whatever has become of the connection since. */
-static bool received(struct side *s, const struct ibv_wc *wc) {
-    const uint64_t size = s->opt->size, number = s->next;
+static enum outcome received(struct side *s, const struct ibv_wc *wc) {
+    const uint64_t size = s->opt->size;
     s->outstanding--;
-    if (wc->status != IBV_WC_SUCCESS) return false;
-    s->pass = expect(wc->wr_id < DEPTH, "another receive's completion") && s->pass;
-    if (!s->pass) return false; /* the buffer is not known */
-    const uint64_t came = ntohl(wc->imm_data);
+    if (wc->status != IBV_WC_SUCCESS) return BROKEN;
+    if (!expect(wc->wr_id < DEPTH, "a completion that no receive has: wr_id %ju", wc->wr_id))
+        return FAILED;
     const char *message = s->buf + wc->wr_id * size;
-    s->pass = expect(came == number, "message %ju came%s, %ju was to come", came,
-                     came < number ? " twice" : "", number) &&
-              s->pass;
-    s->pass = expect(wc->byte_len == size, "message %ju: %u bytes came", came, wc->byte_len) &&
-              pattern_right("received message", message, size, s->opt->seed + number) && s->pass;
+    const uint64_t came = ntohl(wc->imm_data);
+    const char *twice = came < s->next ? " twice" : "";
+    if (!expect(came == s->next, "message %ju came%s, %ju was to come", came, twice, s->next) ||
+        !expect(wc->byte_len == size, "message %ju: %u bytes came", came, wc->byte_len) ||
+        !pattern_right("received message", message, size, s->opt->seed + came))
+        return FAILED;
     s->digest = fnv1a(s->digest, message, size);
     s->next++;
-    return true;
+    return GOES_ON;
 }
 
 /* Takes messages until the client says done, or the connection breaks. */
-static enum news serve(struct side *s) {
-    for (bool forgotten = false;;) {
+static enum outcome serve(struct side *s) {
+    bool forgotten = false;
+    for (;;) {
         struct ibv_wc wc;
-        const enum news news = wait_news(s, &wc);
-        if (news != COMPLETION) return news == PEER && !peer_spoke(s) ? BROKEN : news;
-        const bool success = received(s, &wc);
-        if (!s->pass) return FAILED;
-        if (!success) {
+        const enum outcome news = wait_news(s, &wc);
+        if (news != GOES_ON) return news;
+        const enum outcome one = received(s, &wc);
+        if (one == BROKEN)
             printf("message %ju: the receive: %s\n", s->next, ibv_wc_status_str(wc.status));
-            return BROKEN;
-        }
+        if (one != GOES_ON) return one;
         if (mishap_at(s, s->next) == NO_RECEIVE) {
             printf("message %ju: from now on no receive is posted\n", s->next);
-            s->broken = s->next;
+            s->mishap = s->next;
             forgotten = true;
         }
         if (!forgotten && !post_receive(s, wc.wr_id)) return FAILED;
     }
 }
 
+/* ---- The client's verb: SENDs ---- */
+
 /* Posts message s->next, or what goes wrong in front of it. */
 static bool post_message(struct side *s) {
     static const char *const what[] = {"a WRITE with a wrong rkey goes first",
                                        "it is sent with a byte too many", "the QP goes to ERR"};
-    const uint64_t slot = s->next % DEPTH;
-    char *message = s->buf + slot * s->opt->size;
+    char *message = s->buf + s->next % DEPTH * s->opt->size;
     const enum mishap mishap = mishap_at(s, s->next);
     struct ibv_sge sge = {
         .addr = (uintptr_t)message,
@@ -280,62 +237,89 @@ static bool post_message(struct side *s) {
         .sg_list = &sge,
         .num_sge = 1,
         .opcode = mishap == WRONG_RKEY ? IBV_WR_RDMA_WRITE : IBV_WR_SEND_WITH_IMM,
-        .send_flags = IBV_SEND_SIGNALED, /* a request without it is flushed, too, unseen or not */
+        .send_flags = IBV_SEND_SIGNALED, /* each: success is known of these alone */
         .imm_data = htonl((uint32_t)s->next),
     };
     struct ibv_send_wr *bad_wr;
+    struct ibv_qp_attr to_err = {.qp_state = IBV_QPS_ERR};
     if (mishap < NO_RECEIVE) {
         printf("message %ju: %s\n", s->next, what[mishap]);
-        s->broken = s->next;
+        s->mishap = s->next;
     }
     pattern_fill(message, s->opt->size, s->opt->seed + s->next);
     if (!worked(ibv_post_send(s->qp, &wr, &bad_wr), "ibv_post_send of a message")) return false;
     s->outstanding++;
-    struct ibv_qp_attr to_err = {.qp_state = IBV_QPS_ERR};
-    if (mishap == QP_TO_ERR &&
-        !worked(ibv_modify_qp(s->qp, &to_err, IBV_QP_STATE), "ibv_modify_qp to ERR"))
-        return false;
     if (mishap != WRONG_RKEY) s->next++;
-    return true;
+    return mishap != QP_TO_ERR ||
+           worked(ibv_modify_qp(s->qp, &to_err, IBV_QP_STATE), "ibv_modify_qp to ERR");
 }
 
 /* A request that has completed. Success: the message is in the server's memory. An error or a
  * flush: it may be there, and only the server knows. */
-static bool sent(struct side *s, const struct ibv_wc *wc) {
+static enum outcome sent(struct side *s, const struct ibv_wc *wc) {
     s->outstanding--;
-    if (wc->status != IBV_WC_SUCCESS) return false;
-    s->acked = wc->wr_id + 1; /* requests complete in order: so have those before it */
-    return true;
+    if (wc->status != IBV_WC_SUCCESS) return BROKEN;
+    if (!expect(wc->wr_id == s->acked, "a completion of message %ju, %ju was to come", wc->wr_id,
+                s->acked)) /* requests complete in order */
+        return FAILED;
+    s->acked++;
+    return GOES_ON;
 }
 
 /* Sends messages until all have a successful completion, or the connection breaks. */
-static enum news send_stream(struct side *s) {
+static enum outcome send_stream(struct side *s) {
     while (s->acked < s->opt->iters) {
         struct ibv_wc wc;
         while (s->next < s->opt->iters && s->outstanding < DEPTH)
             if (!post_message(s)) return FAILED;
-        const enum news news = wait_news(s, &wc);
-        if (news == PEER) printf("message %ju: the server has ended the connection\n", s->acked);
-        if (news != COMPLETION) return news == PEER ? BROKEN : news;
-        const uint64_t due = s->acked;
-        if (sent(s, &wc)) {
-            s->pass =
-                expect(wc.wr_id == due, "another message's completion, not %ju's", due) && s->pass;
-            continue;
-        }
-        printf("message %ju: %s\n", wc.wr_id, ibv_wc_status_str(wc.status));
-        return BROKEN;
+        const enum outcome news = wait_news(s, &wc);
+        if (news == DONE) expect(false, "the server says done before message %ju", s->acked);
+        if (news != GOES_ON) return news == DONE ? FAILED : news;
+        const enum outcome one = sent(s, &wc);
+        if (one == BROKEN) printf("message %ju: %s\n", wc.wr_id, ibv_wc_status_str(wc.status));
+        if (one != GOES_ON) return one;
     }
-    return COMPLETION;
+    return DONE;
 }
 
-/* One connection, from RESET to RTS. Afterwards both sides know where to go on. */
-static enum news connect_again(struct side *s, bool client) {
-    const uint64_t known = client ? s->acked : s->next;
-    uint64_t theirs;
-    char step[32];
-    if (s->connections && !wait_for_port(s)) return FAILED;
-    if (s->connections && !client) rendezvous_open(&s->rv, s->opt, &s->peer);
+/* ---- A connection: RESET -> INIT -> RTR -> RTS, where to go on, and back to RESET ---- */
+
+/* Waits until the port is ACTIVE and has this side's GID again, perhaps with another index. */
+static bool wait_for_port(struct side *s) {
+    const double deadline = now() + (double)s->opt->timeout;
+    do {
+        struct ibv_port_attr attr;
+        if (event_waits(s) && read_event(s) == FAILED) return false;
+        if (!worked(ibv_query_port(s->ctx, s->port.num, &attr), "ibv_query_port")) return false;
+        for (int i = 0; attr.state == IBV_PORT_ACTIVE && i < attr.gid_tbl_len; i++) {
+            struct ibv_gid_entry entry;
+            if (!s->port.global) return true; /* addressed by its LID */
+            if (ibv_query_gid_ex(s->ctx, s->port.num, (uint32_t)i, &entry, 0)) continue;
+            if (s->port.gid_index != i && entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+            if (memcmp(&entry.gid, &s->port.gid, sizeof(entry.gid)) != 0) continue;
+            s->port.gid_index = (uint8_t)i;
+            return true;
+        }
+        poll(NULL, 0, 10);
+    } while (now() < deadline);
+    return expect(false, "the port is not ACTIVE with this side's GID in %ju s", s->opt->timeout);
+}
+
+/* INIT -> RTR may fail because the address has gone once more. The QP stays in INIT then, and the
+ * same call works when the address is back. */
+static bool to_rtr(struct side *s) {
+    const double deadline = now() + (double)s->opt->timeout;
+    for (;;) {
+        const int error = qp_try_rtr(s->qp, &s->port, &s->peer, 0);
+        const bool gone = error == ENETUNREACH || error == ENODATA; /* no route; no such GID */
+        if (!gone || now() > deadline) return worked(error, "ibv_modify_qp to RTR");
+        poll(NULL, 0, 100);
+        if (!wait_for_port(s)) return false;
+    }
+}
+
+/* Swaps the sides' lines, and brings the QP from RESET to RTS, the server's with its receives. */
+static enum outcome connect_qp(struct side *s) {
     const struct endpoint mine = {
         .lid = s->port.lid,
         .qpn = s->qp->qp_num,
@@ -344,48 +328,74 @@ static enum news connect_again(struct side *s, bool client) {
         .mtu = s->port.mtu,
         .max_sge = 1,
     };
-    rendezvous_swap(&s->rv, &mine, &s->peer);
+    if (!rendezvous_swap(&s->rv, &mine, &s->peer)) {
+        s->rv.fd = -1; /* the client has gone, and this side's socket is closed */
+        return BROKEN;
+    }
     s->connections++;
-    qp_to_init(s->qp, &s->port, 0);
-    for (uint64_t slot = 0; !client && slot < DEPTH; slot++)
+    if (!worked(qp_try_init(s->qp, &s->port, 0), "ibv_modify_qp to INIT")) return FAILED;
+    for (uint64_t slot = 0; !s->client && slot < DEPTH; slot++)
         if (!post_receive(s, slot)) return FAILED;
     if (!to_rtr(s)) return FAILED;
-    qp_to_rts(s->qp, mine.psn, 0, ACK_TIMEOUT);
-
-    /* A client that is killed here must not take the server along: look before each barrier. */
-    if (!client && !peer_spoke(s)) return BROKEN;
-    rendezvous_sync(&s->rv, "ready");
-    if (!client && !peer_spoke(s)) return BROKEN;
-    sprintf(step, "next=%ju", known);
-    rendezvous_sync(&s->rv, step);
-    if (sscanf(s->rv.line, "sync next=%7ju", &theirs) != 1 || theirs > s->opt->iters) {
-        expect(false, "the peer sent '%s'", s->rv.line);
-        return FAILED;
-    }
-    printf("connection %u: goes on with message %ju\n", s->connections, client ? theirs : known);
-    if (!expect(client ? theirs >= known : theirs <= known,
-                "the server goes on with message %ju; the client has completions of %ju",
-                client ? theirs : known, client ? known : theirs))
-        return FAILED;
-    if (client) {
-        s->acked = theirs; /* these have arrived, whatever their completions said */
-        s->next = theirs;
-    }
-    return COMPLETION;
+    const int error = qp_try_rts(s->qp, mine.psn, 0, ACK_TIMEOUT);
+    return worked(error, "ibv_modify_qp to RTS") ? GOES_ON : FAILED;
 }
 
-/* Ends the connection: RTS -> ERR -> RESET. In ERR each request that is still posted completes,
- * most as flushed. RESET would throw away what is in the queues, so wait for the last first. */
-static bool disconnect(struct side *s, bool client) {
+/* Tells the peer which message this side would go on with. Returns what the peer says. */
+static bool swap_next(struct side *s, uint64_t mine, uint64_t *theirs) {
+    char step[32];
+    sprintf(step, "next=%ju", mine);
+    rendezvous_sync(&s->rv, step);
+    return expect(parse_number(s->rv.line + strlen("sync next="), 0, s->opt->iters, theirs),
+                  "the peer sent '%s'", s->rv.line);
+}
+
+/* The server's number decides. */
+static enum outcome agree_as_client(struct side *s) {
+    uint64_t theirs;
+    rendezvous_sync(&s->rv, "ready");
+    if (!swap_next(s, s->acked, &theirs)) return FAILED;
+    if (!expect(theirs >= s->acked, "the server needs message %ju, which has a completion", theirs))
+        return FAILED;
+    s->acked = theirs; /* those before have arrived, whatever their completions said */
+    s->next = theirs;
+    return GOES_ON;
+}
+
+/* A client that is killed here must not take the server along: look before each barrier. */
+static enum outcome agree_as_server(struct side *s) {
+    uint64_t theirs;
+    if (!peer_speaks(s)) return BROKEN;
+    rendezvous_sync(&s->rv, "ready");
+    if (!peer_speaks(s)) return BROKEN;
+    if (!swap_next(s, s->next, &theirs)) return FAILED;
+    if (!expect(theirs <= s->next, "the client has a completion of message %ju, which never came",
+                s->next))
+        return FAILED;
+    return GOES_ON;
+}
+
+/* One connection, from RESET until the stream is at its end or the connection breaks. */
+static enum outcome connection(struct side *s) {
+    enum outcome outcome = connect_qp(s);
+    if (outcome == GOES_ON) outcome = s->client ? agree_as_client(s) : agree_as_server(s);
+    if (outcome != GOES_ON) return outcome;
+    printf("connection %u: goes on with message %ju\n", s->connections, s->next);
+    return s->client ? send_stream(s) : serve(s);
+}
+
+/* RTS -> ERR -> RESET. In ERR each request that is still posted completes, most as flushed. RESET
+ * would throw away what is in the queues, so wait for the last first. */
+static bool disconnect(struct side *s) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    if (s->qp->state == IBV_QPS_RESET) return true; /* no client came so far */
     if (!worked(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), "ibv_modify_qp to ERR")) return false;
     const double deadline = now() + (double)s->opt->timeout;
     while (s->outstanding) {
         struct ibv_wc wc;
         const int n = ibv_poll_cq(s->cq, 1, &wc);
         if (n < 0) return worked(EIO, "ibv_poll_cq");
-        if (n > 0 && client) sent(s, &wc);
-        if (n > 0 && !client) received(s, &wc);
+        if (n > 0 && (s->client ? sent(s, &wc) : received(s, &wc)) == FAILED) return false;
         if (n == 0 && now() > deadline)
             return expect(false, "%u requests are not flushed", s->outstanding);
         if (n == 0) sched_yield();
@@ -397,58 +407,60 @@ static bool disconnect(struct side *s, bool client) {
 }
 
 /* Connection after connection, until the stream is at its end. */
-static bool run(struct side *s, bool client) {
-    for (unsigned idle = 0; idle < PATIENCE; idle++) {
+static bool run(struct side *s) {
+    unsigned idle = 0; /* connections in a row in which no message got through */
+    for (;;) {
         const uint64_t before = s->next;
-        enum news news = connect_again(s, client);
-        if (news == COMPLETION) news = client ? send_stream(s) : serve(s);
-        if (news == FAILED) return false;
-        const bool done = news == (client ? COMPLETION : PEER);
-        if (done) rendezvous_sync(&s->rv, "done");
-        if (!done) shutdown(s->rv.fd, SHUT_RDWR); /* the peer sees it, and ends it, too */
-        if (!disconnect(s, client)) return false;
-        if (done) return true;
-        if (!client) close(s->rv.fd);
-        if (s->next > before) idle = 0;
+        const enum outcome outcome = connection(s);
+        if (outcome == FAILED) return false;
+        if (outcome == DONE) rendezvous_sync(&s->rv, "done");
+        if (outcome == BROKEN) shutdown(s->rv.fd, SHUT_RDWR); /* the peer sees it, and ends it */
+        if (!disconnect(s)) return false;
+        if (outcome == DONE) return true;
+        idle = s->next > before ? 0 : idle + 1;
+        if (idle == PATIENCE)
+            return expect(false, "message %ju got through none of %d connections", s->next, idle);
+        if (!wait_for_port(s)) return false;
+        if (s->client) continue;
+        close(s->rv.fd);
+        rendezvous_open(&s->rv, s->opt, &s->peer);
     }
-    return expect(false, "%d connections broke, and message %ju got through none of them", PATIENCE,
-                  s->next);
 }
 
 int main(int argc, char **argv) {
     /* 1. Options. A host argument makes this the client. */
-    struct work work = {.breaks = 20};
+    struct stream stream = {.breaks = 20};
     struct options opt = {.sample = "14_recover", .size = 4096, .iters = 100, .seed = 1};
     const struct option_row rows[] = {
         {'s', "size", "BYTES", "bytes in a message", NUMBER(opt.size, 1, MAX_SIZE / DEPTH)},
         {'n', "iters", "N", "number of messages", NUMBER(opt.iters, 1, MAX_ITERS)},
         {'S', "seed", "N", "seed of test data and mishaps", NUMBER(opt.seed, 0, UINT64_MAX)},
         {0, "break", "N", "each N-th message: a mishap; 0: none",
-         NUMBER(work.breaks, 0, MAX_ITERS)},
+         NUMBER(stream.breaks, 0, MAX_ITERS)},
         {0},
     };
-    opt.work = &work;
+    opt.work = &stream;
     opt.format_work = format_break;
     opt.parse_work = parse_break;
     opt.listener = -1; /* a server keeps it, for the client's next connection */
     parse_options(&opt, rows, argc, argv);
-    const bool client = opt.host != NULL;
+    struct side s = {.client = opt.host, .opt = &opt, .stream = &stream, .digest = FNV_BASIS};
 
     /* 2. Start the rendezvous. Device, protection domain, completion queue. From here on what has
      * been made is undone on every way out, last first. Each step that can fail jumps to the label
      * that undoes what was made before it. (What common/ finds wrong still exits: see the lab.) */
-    struct side s = {.opt = &opt, .digest = FNV_BASIS, .pass = true};
     bool pass = false;
     rendezvous_open(&s.rv, &opt, &s.peer);
     s.ctx = open_device(&opt, s.rv.fd, &s.port);
+    errno = 0;
     struct ibv_pd *pd = ibv_alloc_pd(s.ctx);
     if (!pd) {
-        worked(errno, "ibv_alloc_pd");
+        worked(-1, "ibv_alloc_pd");
         goto close_device;
     }
     s.cq = ibv_create_cq(s.ctx, DEPTH, NULL, NULL, 0);
     if (!s.cq) {
-        worked(errno, "ibv_create_cq");
+        worked(-1, "ibv_create_cq");
         goto dealloc_pd;
     }
 
@@ -457,9 +469,9 @@ int main(int argc, char **argv) {
     const size_t bytes = DEPTH * opt.size + 1;
     s.buf = guarded_alloc(bytes);
     poison_fill(s.buf, bytes, opt.seed);
-    s.mr = ibv_reg_mr(pd, s.buf, bytes, client ? 0 : IBV_ACCESS_LOCAL_WRITE);
+    s.mr = ibv_reg_mr(pd, s.buf, bytes, s.client ? 0 : IBV_ACCESS_LOCAL_WRITE);
     if (!s.mr) {
-        worked(errno, "ibv_reg_mr");
+        worked(-1, "ibv_reg_mr");
         goto free_buf;
     }
 
@@ -472,19 +484,18 @@ int main(int argc, char **argv) {
     };
     s.qp = ibv_create_qp(pd, &init);
     if (!s.qp) {
-        worked(errno, "ibv_create_qp");
+        worked(-1, "ibv_create_qp");
         goto dereg_mr;
     }
 
     /* 5 to 7. Exchange, RESET -> INIT -> RTR -> RTS, the verbs: once for each connection. */
-    if (!run(&s, client)) goto destroy_qp;
-    printf("%s %ju messages over %u connection%s\n", client ? "sent" : "received", opt.iters,
+    if (!run(&s)) goto destroy_qp;
+    printf("%s %ju messages over %u connection%s\n", s.client ? "sent" : "received", opt.iters,
            s.connections, s.connections == 1 ? "" : "s");
 
     /* 8. The server has verified each message when it came. What must it have received? */
-    pass = expect(s.next == opt.iters, "%ju messages, not %ju", s.next, opt.iters) && s.pass;
-    if (client) s.digest = FNV_BASIS;
-    for (uint64_t i = 0; client && i < opt.iters; i++) {
+    pass = expect(s.next == opt.iters, "%ju messages, not %ju", s.next, opt.iters);
+    for (uint64_t i = 0; s.client && i < opt.iters; i++) {
         pattern_fill(s.buf, opt.size, opt.seed + i);
         s.digest = fnv1a(s.digest, s.buf, opt.size);
     }
