@@ -9,7 +9,7 @@
  *
  * The client prints (the server: similar lines):
  *   connection 1: goes on with message 0
- *   message 20: a WRITE with a wrong rkey goes first
+ *   message 20: the QP goes to ERR
  *   ...
  *   sent 100 messages over 5 connections
  *   RESULT sample=14_recover role=client status=PASS bytes=409600 digest=...
@@ -517,5 +517,5 @@ close_device:
     pass = worked(ibv_close_device(s.ctx), "ibv_close_device") && pass;
     if (s.rv.fd >= 0) close(s.rv.fd);
     if (opt.listener > 0) close(opt.listener);
-    return report_result(pass, opt.size * opt.iters, s.digest);
+    return report_result(pass, opt.size * s.next, s.digest);
 }
