@@ -162,7 +162,7 @@ class Breaks(Stream):
             self.passes(NAME, *options, data=messages(iters, size, 3))
 
     def test_a_client_killed_and_started_again(self):
-        self.begin(20000, 0)
+        self.begin(3000, 0)
         for _ in range(4):
             self.wait_for_messages()
             self.kill_the_client()
@@ -173,7 +173,7 @@ class Breaks(Stream):
     def test_events(self):
         for kind, (broken, mended) in OUTSIDE.items():
             with self.subTest(kind=kind):
-                self.begin(20000, 0)
+                self.begin(3000, 0)
                 self.wait_for_messages()
                 command(broken)
                 wait_until(lambda: not whole(), broken)
@@ -293,7 +293,7 @@ class Drawn(Stream):
 class Ladder(PairTest):
     """Each call from ibv_alloc_pd on fails once: what was made before is undone, last first."""
 
-    OPTIONS = "--timeout 5 -s 64 -n 30 --break 6 --seed 2"
+    OPTIONS = "--timeout 3 -s 64 -n 30 --break 6 --seed 2"
 
     def undone(self, trace, failing=None):
         """What is wrong with the order in which it made and undid things, or None."""
@@ -314,7 +314,7 @@ class Ladder(PairTest):
         with tempfile.TemporaryDirectory() as directory:
             trace = os.path.join(directory, "trace")
             envs = {"server": None, "client": None, role: preloaded(HV_TRACE=trace, **env)}
-            server = start(NAME, "-p", port, "--timeout", "5", env=envs["server"])
+            server = start(NAME, "-p", port, "--timeout", "3", env=envs["server"])
             wait_for_listener(port, server)
             options = [*self.OPTIONS.split(), "127.0.0.1"]
             client = start(NAME, "-p", port, *options, env=envs["client"])
@@ -374,7 +374,7 @@ class Ladder(PairTest):
     @unittest.skipUnless(IN_VM, "takes the device's address away")
     def test_an_event_that_cannot_be_read(self):
         sent = packets()
-        self.OPTIONS = "--timeout 5 -s 64 -n 100000 --break 0"
+        self.OPTIONS = "--timeout 3 -s 64 -n 100000 --break 0"
         with ThreadPoolExecutor(1) as pool:
             wrong = pool.submit(self.inject, ("client", "ibv_get_async_event", 1))
             wait_until(lambda: packets() > sent + 100, "messages")
@@ -406,7 +406,7 @@ class Wire(Stream):
         self.addCleanup(subprocess.run, undo, check=False, stderr=subprocess.DEVNULL)
 
     def test_cut(self):
-        self.begin(20000, 0, "10.0.1.1", THERE)
+        self.begin(5000, 0, "10.0.1.1", THERE)
         self.wait_for_messages()
         self.wire("loss 100%")
         exceeded = "transport retry counter exceeded"
@@ -416,7 +416,7 @@ class Wire(Stream):
         self.assertEqual(self.connections, 2)
 
     def test_interface_down(self):
-        self.begin(20000, 0, "10.0.1.1", THERE)
+        self.begin(5000, 0, "10.0.1.1", THERE)
         self.wait_for_messages()
         command("ip link set eth0 down")
         wait_until(lambda: "event: port error" in self.said(), "port error")
