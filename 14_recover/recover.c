@@ -84,15 +84,6 @@ static const char *parse_break(struct options *opt, const char *text) {
     return memcmp(first, &asked, sizeof(asked)) == 0 ? NULL : "another stream is not at its end";
 }
 
-/* Says what check() says, with its hint, but returns: the caller has something to undo. */
-static bool worked(int error, const char *call) {
-    if (!error) return true;
-    const int number = error > 0 ? error : errno;
-    const char *hint = hint_for(call, number);
-    return expect(false, "%s: %s (%d)%s%s", call, strerror(number), number,
-                  hint ? "\n  hint: " : "", hint ? hint : "");
-}
-
 /* What goes wrong on purpose at this message; MISHAPS: nothing. Both sides draw the same. */
 static enum mishap mishap_at(const struct side *s, uint64_t message) {
     const uint64_t every = s->stream->breaks;
