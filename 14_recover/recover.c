@@ -343,7 +343,7 @@ static bool swap_next(struct side *s, uint64_t mine, uint64_t *theirs) {
 
 /* The server's number decides. */
 static enum outcome agree_as_client(struct side *s) {
-    uint64_t theirs;
+    uint64_t theirs = 0;
     rendezvous_sync(&s->rv, "ready");
     if (!swap_next(s, s->acked, &theirs)) return FAILED;
     if (!expect(theirs >= s->acked, "the server needs message %ju, which has a completion", theirs))
@@ -355,7 +355,7 @@ static enum outcome agree_as_client(struct side *s) {
 
 /* A client that is killed here must not take the server along: look before each barrier. */
 static enum outcome agree_as_server(struct side *s) {
-    uint64_t theirs;
+    uint64_t theirs = 0;
     if (!peer_speaks(s)) return BROKEN;
     rendezvous_sync(&s->rv, "ready");
     if (!peer_speaks(s)) return BROKEN;
