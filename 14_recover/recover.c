@@ -120,12 +120,10 @@ static enum outcome read_event(struct side *s) {
     }
 }
 
-/* Waits until the peer has sent something. False: it has closed the connection, or is silent. */
-static bool peer_speaks(const struct side *s) {
-    struct pollfd line = {.fd = s->rv.fd, .events = POLLIN};
+/* Of a socket that is readable: true if the peer has sent something, false if it has gone. */
+static bool peer_spoke(const struct side *s) {
     char byte;
-    return poll(&line, 1, (int)s->opt->timeout * 1000) == 1 &&
-           recv(s->rv.fd, &byte, 1, MSG_PEEK) == 1;
+    return recv(s->rv.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
 }
 
 /* Waits for a completion (GOES_ON), a word from the peer (DONE) or its end, or an event that breaks
@@ -143,7 +141,7 @@ static enum outcome wait_news(struct side *s, struct ibv_wc *wc) {
             const enum outcome event = read_event(s);
             if (event != GOES_ON) return event;
         }
-        if (fds[0].revents && peer_speaks(s)) return DONE;
+        if (fds[0].revents && peer_spoke(s)) return DONE;
         if (fds[0].revents || waited > (double)s->opt->timeout) {
             printf("message %ju: the peer %s\n", s->client ? s->acked : s->next,
                    fds[0].revents ? "has ended the connection" : "is silent");
@@ -332,20 +330,23 @@ static enum outcome connect_qp(struct side *s) {
     return worked(error, "ibv_modify_qp to RTS") ? GOES_ON : FAILED;
 }
 
-/* Tells the peer which message this side would go on with. Returns what the peer says. */
-static bool swap_next(struct side *s, uint64_t mine, uint64_t *theirs) {
+/* Both sides are ready. Tells the peer which message this side would go on with, and stores what
+ * the peer says. A peer that has gone meanwhile may come again. */
+static enum outcome swap_next(struct side *s, uint64_t mine, uint64_t *theirs) {
     char step[32];
     sprintf(step, "next=%ju", mine);
-    rendezvous_sync(&s->rv, step);
-    return expect(parse_number(s->rv.line + strlen("sync next="), 0, s->opt->iters, theirs),
-                  "the peer sent '%s'", s->rv.line);
+    if (!rendezvous_try_sync(&s->rv, "ready") || !rendezvous_try_sync(&s->rv, step)) return BROKEN;
+    const char *number = s->rv.line + strlen("sync next=");
+    return expect(parse_number(number, 0, s->opt->iters, theirs), "the peer sent '%s'", s->rv.line)
+               ? GOES_ON
+               : FAILED;
 }
 
 /* The server's number decides. */
 static enum outcome agree_as_client(struct side *s) {
     uint64_t theirs = 0;
-    rendezvous_sync(&s->rv, "ready");
-    if (!swap_next(s, s->acked, &theirs)) return FAILED;
+    const enum outcome swapped = swap_next(s, s->acked, &theirs);
+    if (swapped != GOES_ON) return swapped;
     if (!expect(theirs >= s->acked, "the server needs message %ju, which has a completion", theirs))
         return FAILED;
     s->acked = theirs; /* those before have arrived, whatever their completions said */
@@ -353,13 +354,10 @@ static enum outcome agree_as_client(struct side *s) {
     return GOES_ON;
 }
 
-/* A client that is killed here must not take the server along: look before each barrier. */
 static enum outcome agree_as_server(struct side *s) {
     uint64_t theirs = 0;
-    if (!peer_speaks(s)) return BROKEN;
-    rendezvous_sync(&s->rv, "ready");
-    if (!peer_speaks(s)) return BROKEN;
-    if (!swap_next(s, s->next, &theirs)) return FAILED;
+    const enum outcome swapped = swap_next(s, s->next, &theirs);
+    if (swapped != GOES_ON) return swapped;
     if (!expect(theirs <= s->next, "the client has a completion of message %ju, which never came",
                 s->next))
         return FAILED;

@@ -265,6 +265,15 @@ void rendezvous_sync(struct rendezvous *rv, const char *step) {
         die(0, "the peer sent '%s' instead of '%s'", rv->line, mine);
 }
 
+bool rendezvous_try_sync(struct rendezvous *rv, const char *step) {
+    char mine[64];
+    snprintf(mine, sizeof(mine), "sync %s", step);
+    if (!send_line(rv, mine)) return false;
+    if (read_line(rv->fd, now() + (double)rv->opt->timeout, rv->line)) return false;
+    if (rv->opt->verbose) printf("<- %s\n", rv->line);
+    return strncmp(rv->line, mine, strcspn(mine, "=") + 1) == 0;
+}
+
 bool rendezvous_verdict(struct rendezvous *rv, bool pass) {
     must_send_line(rv, pass ? "verdict PASS" : "verdict FAIL");
     const bool theirs = strcmp(receive_line(rv, "verdict"), "verdict PASS") == 0;
