@@ -300,6 +300,8 @@ class Ladder(PairTest):
         made, counted = [], collections.Counter()
         for call in trace:
             counted[call] += 1
+            if call == "ibv_reg_mr" and made[-1:] == [call]:
+                continue  # one of its two names calls the other
             if call in UNDO and (call, counted[call]) != failing:
                 made.append(call)
             if call in UNDO.values():
