@@ -41,7 +41,7 @@ OUTCOMES = (
     ("silent", r"no completion of"),
     ("overrun", r"CQ error"),
     ("twice", r"message \d+ came twice"),
-    ("lost", r"message \d+ came, \d+ was to come"),
+    ("lost", r"was to come"),
     ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"),
 )
 STATUSES = {
