@@ -584,8 +584,9 @@ def passes(run, role):
 
 
 def so_far(run, role):
-    """The side passes, or stops at a later TODO."""
-    return None if run.todo(role) else passes(run, role)
+    """The side passes, or stops at a later TODO, or fails behind its first connection (14)."""
+    ended = any(f["mask"] & 1 and f["state"] == 6 for f in run.of(role, "state"))
+    return None if ended or run.todo(role) else passes(run, role)
 
 
 def agrees(run, role):
