@@ -40,7 +40,6 @@ CAPTURES = {
     "12_ordering-no-fence": ("12_ordering", "--no-fence"),  # fails, as it should
     "11_rdma_cm": ("11_rdma_cm",),
     "13_memory_window": ("13_memory_window", "-n", "1", "-s", "100"),
-    "14_recover": ("14_recover", "-n", "6", "-s", "100", "--break", "3"),
     "09_ud": ("09_ud", "-n", "3", "-s", "100"),
     "10_srq": ("10_srq", "-n", "9"),
 }
