@@ -21,7 +21,7 @@ TIMEOUT = 8  # --timeout of both sides; longer than all retries of a request tak
 # The line of the victim's at which it is caught, and whether that line still gets through
 # to the peer; during: a second after the verb has begun. Then the samples to try: where
 # the verb has a part, all (but 01 has one message only), else one of each kind.
-KINDS = ("02_send_recv", "03_read", "05_gather_write")
+KINDS = ("02_send_recv", "03_read", "05_gather_write", "14_recover")
 STEPS = {
     "swap": ("hello-verbs/2", False, KINDS),
     "ready": ("sync ready", False, KINDS),
@@ -105,7 +105,7 @@ class Relay:
         args = ["--timeout", str(TIMEOUT)]
         if step == "during":
             args += ["-n", "1000000"]
-        if (sample, step) == ("14_recover", "during"):
+        if sample == "14_recover":
             args += ["--break", "0"]  # or it connects anew by itself
         self.port = next(ports)
         with socket.create_server(("127.0.0.1", 0)) as listener:
