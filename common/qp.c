@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sched.h>
 
-void qp_to_init(struct ibv_qp *qp, const struct port *port, int access) {
+int qp_try_init(struct ibv_qp *qp, const struct port *port, int access) {
     const int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
@@ -14,7 +14,11 @@ void qp_to_init(struct ibv_qp *qp, const struct port *port, int access) {
         .port_num = port->num,
         .qp_access_flags = (unsigned)access,
     };
-    check(ibv_modify_qp(qp, &attr, mask), "ibv_modify_qp to INIT");
+    return ibv_modify_qp(qp, &attr, mask);
+}
+
+void qp_to_init(struct ibv_qp *qp, const struct port *port, int access) {
+    check(qp_try_init(qp, port, access), "ibv_modify_qp to INIT");
 }
 
 enum ibv_mtu mtu_enum(uint32_t bytes) { return (enum ibv_mtu)(__builtin_ctz(bytes) - 7); }
@@ -47,7 +51,7 @@ void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint
     check(qp_try_rtr(qp, port, peer, dest_rd_atomic), "ibv_modify_qp to RTR");
 }
 
-void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout) {
+int qp_try_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout) {
     const int rc = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     const int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | (qp->qp_type == IBV_QPT_UC ? 0 : rc);
     struct ibv_qp_attr attr = {
@@ -58,7 +62,11 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_time
         .rnr_retry = 6,
         .max_rd_atomic = (uint8_t)rd_atomic,
     };
-    check(ibv_modify_qp(qp, &attr, mask), "ibv_modify_qp to RTS");
+    return ibv_modify_qp(qp, &attr, mask);
+}
+
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout) {
+    check(qp_try_rts(qp, psn, rd_atomic, ack_timeout), "ibv_modify_qp to RTS");
 }
 
 void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, struct ibv_wc *wc) {

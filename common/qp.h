@@ -15,11 +15,13 @@ enum { ACK_TIMEOUT = 16 }; /* nominally 4.096 us * 2^16 = 0.27 s: see 01_hello_w
 void qp_to_init(struct ibv_qp *qp, const struct port *port, int access);
 void qp_to_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic);
-/* The same for a server that goes on with other clients: returns what ibv_modify_qp returns. An
- * error is the peer's fault, most often: its GID cannot be reached from here. */
+void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout);
+/* The same for a program that goes on after a failure: they return what ibv_modify_qp returns. On
+ * the way to RTR an error is the peer's fault, most often: its GID cannot be reached from here. */
+int qp_try_init(struct ibv_qp *qp, const struct port *port, int access);
 int qp_try_rtr(struct ibv_qp *qp, const struct port *port, const struct endpoint *peer,
                uint32_t dest_rd_atomic);
-void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout);
+int qp_try_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_timeout);
 
 enum ibv_mtu mtu_enum(uint32_t bytes); /* 256, 512, 1024, 2048 or 4096 */
 

@@ -267,6 +267,15 @@ void rendezvous_sync(struct rendezvous *tcp, const char *step) {
         die(0, "the peer sent '%s' instead of '%s'", tcp->line, mine);
 }
 
+bool rendezvous_try_sync(struct rendezvous *tcp, const char *step) {
+    char mine[64];
+    snprintf(mine, sizeof(mine), "sync %s", step);
+    if (!send_line(tcp, mine)) return false;
+    if (read_line(tcp->fd, now() + (double)tcp->opt->timeout, tcp->line)) return false;
+    if (tcp->opt->verbose) printf("<- %s\n", tcp->line);
+    return strncmp(tcp->line, mine, strcspn(mine, "=") + 1) == 0;
+}
+
 bool rendezvous_verdict(struct rendezvous *tcp, bool pass) {
     must_send_line(tcp, pass ? "verdict PASS" : "verdict FAIL");
     const bool theirs = strcmp(receive_line(tcp, "verdict"), "verdict PASS") == 0;

@@ -58,6 +58,8 @@ bool rendezvous_swap(struct rendezvous *tcp, const struct endpoint *mine, struct
 
 /* A barrier. Exits if the peer closes, sends another line, or sends nothing for opt->timeout s. */
 void rendezvous_sync(struct rendezvous *tcp, const char *step);
+/* The same for a program that goes on with another connection: returns false where that exits. */
+bool rendezvous_try_sync(struct rendezvous *tcp, const char *step);
 /* Exchanges the verdicts and closes the connection. Returns true if both sides passed. */
 bool rendezvous_verdict(struct rendezvous *tcp, bool pass);
 

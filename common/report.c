@@ -17,20 +17,26 @@ int report_result(bool pass, uint64_t bytes, uint64_t digest) {
     return fflush(stdout) == 0 && !ferror(stdout) && pass ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-void stop(int exit_status, int number, const char *fmt, ...) {
-    char message[1400]; /* it may quote a peer's line of 1024 bytes */
+/* The message, what the number means, and a hint. */
+static void explain(int exit_status, int number, const char *message) {
+    char more[200] = "";
+    char *end = more;
     struct rlimit lock;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(message, sizeof(message) - 200, fmt, args);
-    va_end(args);
-    char *end = message + strlen(message);
     if (number > 0) end += snprintf(end, 100, ": %s (%d)", strerror(number), number);
     if (strncmp(message, "ibv_reg_mr", 10) == 0 && getrlimit(RLIMIT_MEMLOCK, &lock) == 0 &&
         lock.rlim_cur != RLIM_INFINITY) /* the usual reason why memory cannot be registered */
         snprintf(end, 100, "; ulimit -l is %ju KiB", (uintmax_t)lock.rlim_cur / 1024);
     const char *hint = exit_status == EXIT_USAGE ? "see --help" : hint_for(message, abs(number));
-    expect(false, "%s%s%s", message, hint ? "\n  hint: " : "", hint ? hint : "");
+    expect(false, "%s%s%s%s", message, more, hint ? "\n  hint: " : "", hint ? hint : "");
+}
+
+void stop(int exit_status, int number, const char *fmt, ...) {
+    char message[1200]; /* it may quote a peer's line of 1024 bytes */
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    explain(exit_status, number, message);
     report_result(false, 0, 0);
     exit(exit_status);
 }
@@ -44,6 +50,11 @@ void die_wc(const struct ibv_wc *wc, const char *what) {
 
 void check(int ret, const char *call) {
     if (ret) die(ret > 0 ? ret : errno, "%s", call);
+}
+
+bool worked(int ret, const char *call) {
+    if (ret) explain(EXIT_FAILURE, ret > 0 ? ret : errno, call);
+    return ret == 0;
 }
 
 bool expect(bool holds, const char *fmt, ...) {

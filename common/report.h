@@ -25,6 +25,8 @@ void stop(int exit_status, int number, const char *fmt, ...)
  * check: exits if ret, of a call that returns 0 for success, is an error number, or -1 (errno). */
 void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn));
 void check(int ret, const char *call);
+/* check for a program that has to undo something: prints the same, but returns whether ret is 0. */
+bool worked(int ret, const char *call);
 
 /* If holds is false, prints "sample role: MESSAGE" to stderr. Returns the value of holds. */
 bool expect(bool holds, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -30,7 +30,7 @@ HEADS = {
 # Which group a call belongs to: the first pattern that fits its name.
 GROUPS = (
     (5, r"destroy|dealloc|dereg|close|free|disconnect"),
-    (4, r"poll|_cq_event|notify|wc_status|async_event"),
+    (4, r"poll|_cq_event|notify|wc_status|async_event|event_type"),
     (3, r"post|bind_mw|inc_rkey"),
     (2, r"modify|_ah|rdma_(?!create_qp)"),
     (0, r"device|query|port|gid"),

@@ -39,6 +39,9 @@ OUTCOMES = (
     ("post", r"ibv_post_send"),
     ("destroy", r"ibv_(destroy|dereg)_\w+: "),
     ("silent", r"no completion of"),
+    ("overrun", r"CQ error"),
+    ("twice", r"message \d+ came twice"),
+    ("lost", r"was to come"),
     ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"),
 )
 STATUSES = {
@@ -55,6 +58,7 @@ STATUSES = {
 # What is asked after a run, by what an error looks like: the first that is found, the client's before the server's.
 LOOKS = (
     ("look status", r"\(status (\d+)\)"),
+    ("look message", r"message \d+ came.*, (\d+) was to come"),
     ("look errno", r"\((\d+)\)$"),
     ("look byte", r"\bbyte (\d+)\b"),
     ("look what", r"no completion of (?:the |a )?(.+?)(?: in \d+ s)?$"),
@@ -65,6 +69,7 @@ ALIKE = (
     ("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
     ("post", "full", "modify", "destroy", "refused"),
     ("pass", "data", "silent"),
+    ("overrun", "lost", "twice"),
 )
 
 

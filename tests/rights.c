@@ -171,7 +171,7 @@ int main(int argc, char **argv) {
     bool pass = spoil ? status == IBV_WC_SUCCESS
                       : status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
 
-    /* The server's own check says whether anything has changed. (02, 07 to 13 can't go on:
+    /* The server's own check says whether anything has changed. (02, 07 to 14 can't go on:
      * their receives went down with the queue pair.) */
     if (lends && number < 8) {
         rendezvous_sync(&tcp, "done");

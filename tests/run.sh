@@ -214,7 +214,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 	TESTENV_CLOCK=virtual TESTS=tests/samples.py family "$1" pairs "$out/gcc" "${@:2}"
 }
 part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
-part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: part crowd
+part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: parts crowd, recover
 	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Dying.test_one_that_sends_without_a_credit,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
@@ -270,6 +270,10 @@ part_crowd() {
 	TESTENV_CLOCK=virtual TESTS=tests/test_10.py family 10 pairs "$out/gcc" Dying OwnPairs OwnDying Crowd OwnCrowd
 	TESTENV_HOSTS=2 TESTS=tests/test_09.py family 09 pairs "$out/gcc" Loss
 }
+part_recover() { # connections that break: of 14
+	several recover test_14.{Breaks,Strangers,Ladder,Drawn}
+	TESTENV_HOSTS=2 TESTS=tests/test_14.py family recover-wire pairs "$out/gcc" Wire
+}
 part_bad_wire() {
 	TESTENV_HOSTS=2 TESTS=tests/test_wire.py family bad-wire pairs "$out/gcc" Bad Unreliable Cut Capture
 	family ladder python3 tests/test_ladder.py
@@ -322,7 +326,7 @@ part_newest() { # Debian unstable's kernel
 
 # The longest first: at the end, two cores have something to do.
 quick=(more handout peers grading pairs layouts sources wire check_some break starters units)
-rest=(programs check faults show bad_wire crowd asan newer break_all platforms newest kernels half_way python_peer large dead testenv
+rest=(programs check faults show bad_wire crowd recover asan newer break_all platforms newest kernels half_way python_peer large dead testenv
 	handin wires machines figures arm64 zh doctor fabric)
 # What make student-release packs, without git: the tests of the programs that are written.
 [ ! -e learn/reference ] || quick=(layouts pairs peers more units wire)

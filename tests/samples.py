@@ -28,6 +28,7 @@ PROGRAM = {
     "11_rdma_cm": "rdma_cm",
     "12_ordering": "ordering",
     "13_memory_window": "memory_window",
+    "14_recover": "recover",
 }
 
 

@@ -221,9 +221,10 @@ class Asked(unittest.TestCase):
         self.assertLess(max(map(places.count, places)), len(RUN) / 3)
 
     def test_what_is_found_in_the_handout(self):
-        self.assertEqual(list(STEPS), list(range(1, 46)))
+        self.assertEqual(list(STEPS), list(range(1, 50)))
         self.assertEqual(
-            [STEPS[n].lab for n in (1, 14, 16, 20, 45)], ["01", "02", "03", "04", "13"]
+            [STEPS[n].lab for n in (1, 14, 16, 20, 45, 49)],
+            ["01", "02", "03", "04", "13", "14"],
         )
         marks = [mark for mark, _ in handout.questions("en")]
         self.assertEqual(
@@ -517,7 +518,7 @@ class Driven(unittest.TestCase):
         for words, status, said in (
             (("STEP=4",), 2, "No prediction"),
             (("STEP=4", "PREDICTION=7"), 2, "No prediction"),
-            (("STEP=46",), 2, "steps 1 to 45"),
+            (("STEP=50",), 2, "steps 1 to 49"),
             ((), 2, "which step"),
             (("STEP=x",), 2, "which step"),
         ):

@@ -21,7 +21,7 @@ TIMEOUT = 8  # --timeout of both sides; longer than all retries of a request tak
 # The line of the victim's at which it is caught, and whether that line still gets through
 # to the peer; during: a second after the verb has begun. Then the samples to try: where
 # the verb has a part, all (but 01 has one message only), else one of each kind.
-KINDS = ("02_send_recv", "03_read", "05_gather_write")
+KINDS = ("02_send_recv", "03_read", "05_gather_write", "14_recover")
 STEPS = {
     "swap": ("hello-verbs/2", False, KINDS),
     "ready": ("sync ready", False, KINDS),
@@ -49,6 +49,12 @@ def reasons(sample, step, victim, sent):
     line = {"swap": "line", "done": "sync done", "verdict": "verdict"}.get(step, "sync ready")
     if step == "swap" and victim == "client":
         return [f"no client came in {TIMEOUT} s"]  # to the server it never was one
+    if sample == "14_recover":  # it has waited for another connection
+        return [
+            f"no client came in {TIMEOUT} s",
+            "cannot connect to",
+            "the peer (closed the connection|is silent)",
+        ]
     lines = [line]
     said = []
     if step in ("verb", "during"):
@@ -99,6 +105,8 @@ class Relay:
         args = ["--timeout", str(TIMEOUT)]
         if step == "during":
             args += ["-n", "1000000"]
+        if sample == "14_recover":
+            args += ["--break", "0"]  # or it connects anew by itself
         self.port = next(ports)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.side = {

@@ -88,7 +88,9 @@ def calls_in(*directories):
     return {name: n for name, n in found.items() if name not in HARMLESS}
 
 
-ONLY_COMMON = set(calls_in("common")) - set(calls_in(*SAMPLES))
+# 14 goes on after many a failure, and undoes what it made after the others: test_14.py.
+EXITING = [sample for sample in SAMPLES if sample != "14_recover"]
+ONLY_COMMON = set(calls_in("common")) - set(calls_in(*EXITING))
 
 
 def read(path):
@@ -262,7 +264,7 @@ class Verbs(PairTest):
         return self.explain(sample, sides, role, name, len(sides) == 1)
 
     def test_each_call_of_each_sample(self):
-        injected, before, chosen = 0, resources(), some(SAMPLES)
+        injected, before, chosen = 0, resources(), some(EXITING)
         # The server answers two messages; one side waits for the other, and sleeps.
         more = {"02_send_recv": ["-n", "2"], "07_gssr": ["-n", "20"]}
         total = collections.defaultdict(collections.Counter)

@@ -47,6 +47,7 @@ OWN = {  # the client's alone (--own: the server's), with letters where they hav
     "10_srq": ("n iters", "S seed", "clients", "own"),
     "12_ordering": ("s size", "n iters", "S seed", "inline", "no-fence", "sig-all"),
     "13_memory_window": ("s size", "n iters", "S seed", "w withdraw"),
+    "14_recover": ("s size", "n iters", "S seed", "break"),
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = {

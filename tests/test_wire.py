@@ -56,6 +56,7 @@ def many(times):
         "09_ud": ("-n", str(times)),
         "10_srq": ("-n", str(times)),
         "13_memory_window": ("-n", str(times), "-s", "2000"),
+        "14_recover": ("-n", str(times), "-s", "2000", "--break", "0"),
     }
     return workload | {sample: ("-n", str(times), *FEW_PACKETS) for sample in WITH_BLOCKS}
 

@@ -49,7 +49,7 @@ judge.main(sys.argv[3])
 CPU = "max,-erms,-fsrm"  # without rep movsb and stosb, each byte of which is emulated by itself
 BLOCKS = ("05", "06", "07")
 SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
-NUMBERS = [f"{number:02}" for number in range(1, 14)]
+NUMBERS = [f"{number:02}" for number in range(1, 15)]
 
 
 def command(*words, **more):

@@ -16,7 +16,7 @@ from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
 from rules import OTHER, killed, notices  # noqa: E402
 from check_words import say  # noqa: E402
 
-KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct}
+KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct, "14": seen.Apart}
 
 
 class Judge:

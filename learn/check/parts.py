@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make check demands of the labs 01 to 04 and 08 to 13: of each, how its pairs are run, and its parts. (05
+"""What make check demands of the labs 01 to 04 and 08 to 14: of each, how its pairs are run, and its parts. (05
 to 07: pieced.py has their TODOs; whole, they are examined by witness/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
 from rules import (
     OTHER,
+    agrees,
     arms,
     asked,
     completes,
@@ -23,9 +24,11 @@ from rules import (
     receives,
     region,
     requests_seen,
+    resets,
     room,
     sends,
     sge_of_requests,
+    so_far,
     states,
     stops,
     strangers,
@@ -227,6 +230,7 @@ def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
 
 
 SIZES = "--size={odd} --iters={few} --seed={seed}"
+BREAKS = "--size={odd} --iters={many} --seed={seed} --break=9"
 LABS = {
     "01": lab(
         "--message={short} / --message={long} / ",
@@ -472,6 +476,28 @@ LABS = {
             [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))],
         ),
         Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes]),
+    ),
+    "14": lab(
+        f"{BREAKS} / {BREAKS} / --iters={{many}} --break=5",
+        Part("queue pair", 1, BOTH, [queue_pair()]),
+        Part("where to go on", 2, CLIENT, [agrees]),
+        Part("the messages", 3, SERVER, [so_far]),
+        Part("ERR and RESET", 4, BOTH, [resets, passes]),
+        alone=(
+            Harm("status", env=lambda draw: "HV_FAIL=completion:1:10", status=0),  # it goes on
+            Harm(
+                "spoilt",
+                env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}",
+                peer=True,
+                role="server",
+            ),
+            Harm(
+                "number",
+                env=lambda draw: f"HV_SEND={middle(draw)}:i:{middle(draw)}",
+                peer=True,
+                role="server",
+            ),
+        ),
     ),
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.

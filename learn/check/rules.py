@@ -583,6 +583,36 @@ def passes(run, role):
     return None
 
 
+def so_far(run, role):
+    """The side passes, or stops at a later TODO, or fails behind its first connection (14)."""
+    ended = any(f["mask"] & 1 and f["state"] == 6 for f in run.of(role, "state"))
+    return None if ended or run.todo(role) else passes(run, role)
+
+
+def agrees(run, role):
+    """Each connection begins with the message that the server names (14)."""
+    said = {
+        r: re.findall(r"goes on with message (\d+)", " ".join(run.said(r)))
+        for r in ("client", "server")
+    }
+    if not said["client"]:
+        return so_far(run, role) or say("goes on nowhere", role=role)
+    for number, (found, right) in enumerate(zip(said["client"], said["server"]), 1):
+        if found != right:
+            return say("goes on", role=role, number=number, found=found, right=right)
+    return None
+
+
+def resets(run, role):
+    """Each time but the first INIT comes from RESET, and that from ERR (14)."""
+    asked_for = [f["state"] for f in run.of(role, "state") if f["mask"] & 1]
+    for i in [i for i, state in enumerate(asked_for) if state == 1][1:]:
+        for name, before in (("RESET", asked_for[i - 1] == 0), ("ERR", asked_for[i - 2] == 6)):
+            if not before:
+                return say("no state", role=role, state=name)
+    return None
+
+
 def notices(run, role):
     """The harm that was done to the run, and tells its peer."""
     if not run.spoilt or run.harm.status is not None:

@@ -115,7 +115,10 @@ class Lead(Pair):
 class Direct:
     """A server and a client with no TCP between them (11): rdma_cm's port, and its device's address."""
 
-    port = 21000
+    port, host = 21000, "10.0.0.1"
+    waits = (
+        True  # with the client until the server says that it waits; and not long for it at the end
+    )
 
     def __init__(self, on, limit=20):
         self.on, self.until, self.said, self.first = on, time.monotonic() + limit, {}, {}
@@ -124,23 +127,31 @@ class Direct:
         Direct.port += 1
         self.sides = {"server": server([f"--port={self.port}"])}
         try:
-            while not (
+            while self.waits and not (
                 self.sides["server"].ended()
                 or time.monotonic() > self.until
                 or any("waiting" in line for line in self.sides["server"].said(0))
             ):
                 time.sleep(0.005)
-            self.sides["client"] = client([f"--port={self.port}", "10.0.0.1"])
+            self.sides["client"] = client([f"--port={self.port}", self.host])
             while (
                 any(not side.ended() for side in self.sides.values())
                 and time.monotonic() < self.until
             ):
-                if self.sides["client"].ended() and self.sides["client"].process.returncode:
+                failed = self.sides["client"].ended() and self.sides["client"].process.returncode
+                if failed and self.waits:
                     self.until = min(self.until, time.monotonic() + 0.3)
                 time.sleep(0.005)
         finally:
             for side in self.sides.values():
                 side.finish()
+
+
+class Apart(Direct):
+    """The same on TCP: they connect more than once (14), so nobody stands between them. The client waits for the
+    server by itself, and the server for another client."""
+
+    host, waits = "127.0.0.1", False
 
 
 class Run:

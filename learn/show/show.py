@@ -36,6 +36,7 @@ SMALL = {
     "09": "-n 3 -s 100",
     "10": "-n 9",
     "13": "-n 1",
+    "14": "-n 4 -s 100 --break 0",
 }
 FIRST, LAST = 450, 150  # events that are kept of a long run
 KERNEL = re.compile(r" ([\d.]+): (\w+): \(.*?\) ?(.*)")
