@@ -221,14 +221,15 @@ class Grading(Graded):
             self.assertIn(note, found)
 
     def test_mangled(self):
-        """Runs with a manifest that fits, mangled: no one raises, prints what a terminal obeys, or gets points for it;
-        and none of 1 MiB takes long."""
+        """Runs with a manifest that fits, mangled: none raises, prints what a terminal obeys, or takes long; and wrong
+        ones get no points for it."""
         random.seed(2)  # the same changes each time
-        rubric, good = grade.read_rubric(), GOOD[FIRST]
-        slowest = 0
+        rubric, good, slowest = grade.read_rubric(), GOOD[FIRST], 0
+        wrong = {name: re.sub("digest=.*", "digest=0", text) for name, text in good.items()}
         for n in range(int(os.environ.get("HV_MUTANTS", "150"))):
-            name = random.choice([name for name in good if name.startswith("runs/")])
-            lines = good[name].encode().split(b"\n")
+            files = {**good, **(wrong if n % 2 else {})}
+            name = random.choice([name for name in files if name.startswith("runs/")])
+            lines = files[name].encode().split(b"\n")
             for _ in range(random.choice((1, 1, 2, 4))):
                 at = random.randrange(len(lines))
                 line = random.choice(LINES) * random.choice((1, 1, 20000))
@@ -236,8 +237,9 @@ class Grading(Graded):
                     ([], [line[: 1 << 20]], lines[at : at + 1] * 3, [lines[at][5:]])
                 )
                 lines[at : at + random.choice((0, 1, 9))] = some
+                lines = lines or [b""]
             text = b"\n".join(lines).decode("utf-8", "replace")
-            write(f"{self.dir}/handin.zip", packed(ended({**good, name: text}, FIRST, "05")))
+            write(f"{self.dir}/handin.zip", packed(ended({**files, name: text}, FIRST, "05")))
             with tempfile.TemporaryDirectory() as scratch:
                 (one,) = collect.collect(f"{self.dir}/handin.zip", "05", scratch)
                 h, began = reader.Handin(one), time.process_time()
@@ -248,6 +250,7 @@ class Grading(Graded):
             h.reasons.pop("own", None)
             grade.settle(h, rubric)
             self.assertRegex(grade.report(h), f"\\A{SHOWN}\\Z", n)
+            self.assertTrue(n % 2 == 0 or grade.points(h, "text")[0] <= 16, grade.report(h))
             slowest = max(slowest, time.process_time() - began)
         self.assertLess(slowest, 5)
         print(f"ok - grading: the slowest mangled one took {slowest:.2f} s of CPU", flush=True)
