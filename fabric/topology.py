@@ -136,7 +136,7 @@ def once(lines, what, number):
 
 
 def add_link(node, number, port, peer, peer_port, options, comment):
-    port, comment = int(port), re.sub('".*"', '""', comment).replace("=", " ")
+    port, comment = int(port), re.sub('".*"', '""', comment)
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
     if port in node.links:
