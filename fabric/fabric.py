@@ -106,7 +106,7 @@ def start_simulator(nodes):
     folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
     ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
     console = os.open(f"{folder}/console", os.O_RDWR)
-    command = ["ibsim", "-s", "-N", most, "-S", most, "-L", most, "-P", ports, f"{folder}/net"]
+    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, f"{folder}/net"]
     with open(f"{folder}/ibsim.log", "wb") as log:
         return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
 
