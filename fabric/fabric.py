@@ -136,13 +136,14 @@ def start(*command):
     except KeyboardInterrupt:
         return 130
     finally:
+        for signum in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU:
+            signal.signal(signum, signal.SIG_IGN)
         os.close(pipe)
         end_all(folder)  # if the keeper could not
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0):
                 pass
         if terminal:  # of a shell that was killed
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
 
 
