@@ -106,7 +106,7 @@ def start_simulator(nodes):
     folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
     ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
     console = os.open(f"{folder}/console", os.O_RDWR)
-    command = ["ibsim", "-s", "-N", most, "-S", most, "-L", most, "-P", ports, f"{folder}/net"]
+    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, f"{folder}/net"]
     with open(f"{folder}/ibsim.log", "wb") as log:
         return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
 
@@ -136,13 +136,14 @@ def start(*command):
     except KeyboardInterrupt:
         return 130
     finally:
+        for signum in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU:
+            signal.signal(signum, signal.SIG_IGN)
         os.close(pipe)
         end_all(folder)  # if the keeper could not
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0):
                 pass
         if terminal:  # of a shell that was killed
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
 
 

@@ -114,9 +114,9 @@ def read(text):
         if node and (found := LINK.match(line)):
             add_link(node, number, *found.groups())
         elif re.match("[a-z]+=", line):
-            before.append(line.split("#")[0])
+            before.append(line.split("#")[0].strip())
             if re.match("(switch|ca|rt)guid", line):
-                once(lines, line.split("#")[0].split("(")[0].strip(), number)
+                once(lines, before[-1].split("(")[0], number)
         elif found := NODE.match(line):
             node = Node(*found.groups())
             once(lines, f'"{node.id}"', number)
@@ -136,7 +136,7 @@ def once(lines, what, number):
 
 
 def add_link(node, number, port, peer, peer_port, options, comment):
-    port, comment = int(port), re.sub('".*"', '""', comment).replace("=", " ")
+    port, comment = int(port), re.sub('".*"', '""', comment)
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
     if port in node.links:

@@ -31,11 +31,11 @@ import routes
 tool = lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout
 fabric, entries, paths = routes.Fabric(), 0, 0
 for lid in fabric.switches:
-    said = {int(to, 16): int(port) for to, port in re.findall(r"(?m)^(0x\w+) (\d+) ", tool("ibroute", str(lid)))}
+    said = {int(to, 16): int(port) for to, port in re.findall(r"(?m)^(0x\w+) (\d+) ", tool("ibroute", "-t", "9999", str(lid)))}
     assert said == fabric.tables[lid], (lid, said, fabric.tables[lid])
     entries += len(said)
 for a, b in fabric.pairs("all"):
-    said = [int(lid) for lid in re.findall(r"(?m)^\[.* lid (\d+)-", tool("ibtracert", str(a), str(b)))]
+    said = [int(lid) for lid in re.findall(r"(?m)^\[.* lid (\d+)-", tool("ibtracert", "-t", "9999", str(a), str(b)))]
     ours = [fabric.links[at][port][0] for at, port in fabric.path(a, b)]
     assert said == ours, (a, b, said, ours)
     paths += 1
