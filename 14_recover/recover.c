@@ -280,9 +280,10 @@ static bool wait_for_port(struct side *s) {
         struct ibv_port_attr attr;
         if (event_waits(s) && read_event(s) == FAILED) return false;
         if (!worked(ibv_query_port(s->ctx, s->port.num, &attr), "ibv_query_port")) return false;
-        for (int i = 0; attr.state == IBV_PORT_ACTIVE && i < attr.gid_tbl_len; i++) {
+        const bool active = attr.state == IBV_PORT_ACTIVE;
+        if (active && !s->port.global) return true; /* addressed by its LID */
+        for (int i = 0; active && i < attr.gid_tbl_len && i <= UINT8_MAX; i++) {
             struct ibv_gid_entry entry;
-            if (!s->port.global) return true; /* addressed by its LID */
             if (ibv_query_gid_ex(s->ctx, s->port.num, (uint32_t)i, &entry, 0)) continue;
             if (s->port.gid_index != i && entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
             if (memcmp(&entry.gid, &s->port.gid, sizeof(entry.gid)) != 0) continue;
