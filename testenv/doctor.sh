@@ -22,7 +22,7 @@ have() { command -v "$1" >/dev/null; }
 # get NAME FILE - the variable NAME becomes the file's first line, or nothing.
 get() { read -r "$1" 2>/dev/null <"$2" || printf -v "$1" ''; }
 can_open() { [ -e "$1" ] && (exec 3<>"$1") 2>/dev/null; } # the shell would make the file
-version() { # COMMAND: the first thing in its output that looks like a version
+version() {                                               # COMMAND: the first thing in its output that looks like a version
 	have "$1" && "$1" --version 2>/dev/null | grep -oEm1 '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n1
 }
 # Of a package, by whichever package manager there is.

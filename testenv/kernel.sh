@@ -21,7 +21,10 @@ arch=${TESTENV_ARCH:-$(uname -m)}
 modules="virtio_pci 9pnet_virtio 9p overlay virtio_console
 	crc32_generic rdma_ucm rdma_rxe dummy virtio_net af_packet sch_netem ${TESTENV_MODULES:-}"
 
-die() { echo "testenv: $*" >&2; exit 1; }
+die() {
+	echo "testenv: $*" >&2
+	exit 1
+}
 
 # shellcheck source=/dev/null
 os=$(. /etc/os-release && echo "${ID:-linux}-${VERSION_ID:-0} ${ID_LIKE:-}") || os=linux

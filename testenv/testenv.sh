@@ -43,7 +43,10 @@ export PATH=$PATH:/usr/sbin:/sbin
 children='' dir='' kernel='' qemu='' other='' tty='' slots='1 2 3 4'
 
 say() { echo "testenv: $*" >&2; }
-die() { say "$2"; exit "$1"; } # STATUS SENTENCE
+die() { # STATUS SENTENCE
+	say "$2"
+	exit "$1"
+}
 lang=${LAB_LANG:-${LC_ALL:-${LC_MESSAGES:-${LANG:-}}}}
 zh() { [[ ${lang,,} = zh* ]]; }
 
@@ -72,7 +75,10 @@ pause() { read -rt 0.1 -u "$tick"; }
 # What this script starts dies with it, be it by kill -9.
 tied() { exec setpriv --pdeathsig KILL "$@"; }
 alive() { kill -0 "$1" 2>/dev/null; }
-kill_vm() { { kill -9 "$qemu"; wait "$qemu"; } 2>/dev/null; } # bash would report it
+kill_vm() { {
+	kill -9 "$qemu"
+	wait "$qemu"
+} 2>/dev/null; } # bash would report it
 
 clean_up() {
 	exec 2>/dev/null # as in kill_vm
@@ -140,7 +146,7 @@ wires() {
 qemu_start() {
 	local cpu=${TESTENV_CPU:-max,-erms,-fsrm} share=local,security_model=none,multidevs=remap results=$dir n terminals=()
 	local rootfs=${TESTENV_ROOT:-/} accel=$1 cpus=(-smp "${TESTENV_CPUS:-2}") wires=() machine=pc console=ttyS0
-	if [ "${TESTENV_CLOCK:-}" = virtual ]; then # figures are compared: of a processor that copies by rep movsb
+	if [ "${TESTENV_CLOCK:-}" = virtual ]; then                                      # figures are compared: of a processor that copies by rep movsb
 		accel=tcg,thread=single,tb-size=$((${TESTENV_MEMORY:-1024} < 1024 ? 128 : 512)) # MiB of translated code
 		cpu=${TESTENV_CPU:-max} cpus=(-smp 1 -icount shift=2)
 	fi
@@ -289,7 +295,9 @@ other_host() {
 failed() {
 	local why log=$cache/log-$EPOCHSECONDS-$$
 	kill_vm
-	pause; pause; pause # for the last output to get out
+	pause
+	pause
+	pause # for the last output to get out
 	cat "$dir"/{,other/}{qemu,console,out} >"$log" 2>/dev/null
 	why=$(tr -d '\r' <"$log" | sed -n 's/^testenv FAILED: //p; s/.*\(INFO: task .* blocked\|BUG: \|Oops: \|Kernel panic\)/\1/p' | head -n1)
 	die "$1" "$2${why:+ ($why)}; its console log is $log"
@@ -485,7 +493,10 @@ rxe_up() { # [NETDEV]
 		# Where there is a way to other machines, their programs can be reached
 		# too. Else an interface that leads nowhere will do for both sides here.
 		[ -n "$netdev" ] ||
-			netdev=$({ ip route show default; ip -6 route show default; } | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
+			netdev=$({
+				ip route show default
+				ip -6 route show default
+			} | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
 		[ -n "$netdev" ] || rxe_dummy
 		rxe_add "$netdev"
 	fi
@@ -503,7 +514,10 @@ rxe_dummy() { # sets netdev to a new interface, in a network that no route leads
 	netdev='rxe-dummy'
 	[ ! -e /sys/class/net/rxe-dummy ] || return 0
 	for net in 10.0.0 10.118.51 172.29.51 192.168.251; do
-		[ -z "$(ip -4 route show table all match $net.0/24; ip -4 route show table all root $net.0/24)" ] || continue
+		[ -z "$(
+			ip -4 route show table all match $net.0/24
+			ip -4 route show table all root $net.0/24
+		)" ] || continue
 		say "no default route, so rxe0 goes on an interface for this machine alone: rxe-dummy, $net.1"
 		ip link add rxe-dummy type dummy && ip address add $net.1/24 dev rxe-dummy &&
 			ip link set rxe-dummy up && return

@@ -101,7 +101,10 @@ change_rebuilds() ( # in a copy: the programs here may be running
 help_lists_every_target() {
 	make -s help >"$out/help"
 	sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep '^[a-z]' | while read -r target; do
-		grep -q "^  make $target " "$out/help" || { echo "$target"; return 1; }
+		grep -q "^  make $target " "$out/help" || {
+			echo "$target"
+			return 1
+		}
 	done
 }
 
@@ -153,7 +156,10 @@ reads_in_order() {
 		'rendezvous_verdict(' 'ibv_destroy_qp(' 'ibv_close_device(' 'report_result('; do
 		found=$(awk -v at="$at" -v what="$pattern" \
 			'NR > at && index($0, what) { print NR; exit }' "$file")
-		[ -n "$found" ] || { echo "$file: no '$pattern' after line $at"; return 1; }
+		[ -n "$found" ] || {
+			echo "$file: no '$pattern' after line $at"
+			return 1
+		}
 		at=$found
 	done
 }
@@ -194,6 +200,12 @@ part_sources() { # builds, and what can be seen without running anything
 		--error-exitcode=1 -Icommon -Iblocks common blocks "${samples[@]}"
 	step "clang-format" clang-format --dry-run -Werror {common,blocks}/*.[ch] [0-9]*/*.c bench/*.c \
 		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
+	step "shfmt" shfmt -d testenv/*.sh bench/*.sh teach/*.sh tests/*.sh tests/fuzz/*.sh .ci/run
+	if black --version 2>/dev/null | grep -q " 23\."; then # each year's style is another
+		step "black" black -q -l 100 --check bench fabric learn teach tests witness
+	else
+		echo "ok - black # SKIP not that of 2023"
+	fi
 	step "shellcheck" shellcheck -x testenv/*.sh bench/*.sh teach/*.sh tests/*.sh tests/fuzz/*.sh \
 		.ci/run
 }
@@ -214,7 +226,7 @@ several() { # NAME FILE[.CLASS]… - of several files, in one VM
 	TESTENV_CLOCK=virtual TESTS=tests/samples.py family "$1" pairs "$out/gcc" "${@:2}"
 }
 part_peers() { several peers test_11.{Good,BothFamilies,Bad} test_devices test_peers; } # 11 wants to be the first to take the device away
-part_more() { # what the samples from 08 on have of their own; what takes long, or two hosts: parts crowd, recover
+part_more() {                                                                           # what the samples from 08 on have of their own; what takes long, or two hosts: parts crowd, recover
 	several more test_hints test_08 test_09.{Pairs,Liars} test_10.{Pairs,Dying.test_gone_or_lying_at_each_step,Dying.test_one_that_sends_without_a_credit,Refused} test_12 test_13
 }
 part_handout() { TESTENV_CLOCK=virtual TESTENV_CPU=$fast HV_BUILD=$out/gcc family handout python3 tests/test_labs.py BreakIt Prose References; }
