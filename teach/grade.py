@@ -230,6 +230,8 @@ def main():
         parser.add_argument(f"--{name}", help=words)
     parser.add_argument("folder")
     said = parser.parse_args()
+    if said.result and said.format not in formats.FORMATS:
+        parser.error(f"--format is none of {', '.join(formats.FORMATS)}")
     sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     try:
         rubric, roster, answers = read_rubric(), listed(said.roster), listed(said.answers)

@@ -329,7 +329,13 @@ class Grading(Graded):
     def test_command_line(self):
         """Wrong words: exit status 2, a reason, nothing graded."""
         os.mkdir(f"{self.dir}/empty")
-        for words in ((), ("/none",), (f"{self.dir}/empty",), ("--roster", "/none", self.dir)):
+        for words in (
+            (),
+            ("/none",),
+            (f"{self.dir}/empty",),
+            ("--roster", "/none", self.dir),
+            ("--result", "/none", self.dir),
+        ):
             with self.subTest(words=words):
                 done = command("teach/grade.py", *words)
                 self.assertEqual(done.returncode, 2, done)
