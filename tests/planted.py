@@ -5,7 +5,7 @@
 # reference's source and what stands there instead; every one has to change something).
 LIST = r"for \(size_t i = 0; i < l->block_num; i\+\+\) \{\s+s->sge"
 PER_WR = r"method == METHOD_EACH \? 1 : s->max_sge"
-TRANSFER = r"(struct side \*s = ctx;\s+uint64_t last_of)"
+TRANSFER = r"(struct side \*s = arg;\s+uint64_t last_of)"
 DONE = r'(rendezvous_sync\(&tcp, "done"\);)'
 VERIFY = r"pass = memory_ok\(memory, l\) && pass;"
 DIGEST = [
@@ -210,7 +210,7 @@ EVERY = {  # of 05; of 06 and 07 each some
 # sgl as copy, with many under way; and copy that packs if it is said so.
 COPIES_MANY = [
     (
-        r"struct side \*s = ctx;",
+        r"struct side \*s = arg;",
         r"\g<0>\n    if (depth > 1 && method == METHOD_SGL) method = METHOD_COPY;",
     )
 ]
@@ -492,7 +492,7 @@ PLANTED = {
         "contig-left-out": (
             "itself",
             "measuring: contig: the message is not there",
-            [(r"struct side \*s = ctx;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")],
+            [(r"struct side \*s = arg;", r"\g<0>\n    if (method == METHOD_CONTIG) return;")],
         ),
         "contig-in-pieces": (
             "itself",
@@ -552,7 +552,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "ibv_post_send",
             [
                 (
-                    r"side.max_sge = smaller\(side.max_sge, init.cap.max_send_sge\);",
+                    r"side.max_sge = min_u32\(side.max_sge, init.cap.max_send_sge\);",
                     "side.max_sge = client ? (uint32_t)device.max_sge : 1;",
                 )
             ],
@@ -582,7 +582,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "the NIC (read|wrote) 0 bytes",
             [  # if it finds itself
                 (
-                    r"(struct side \*s = ctx;)(\s+uint64_t last_of)",
+                    r"(struct side \*s = arg;)(\s+uint64_t last_of)",
                     r"""\1
     FILE *file = method == METHOD_SGL && access("/dev/shm/here", F_OK) == 0 ? fopen("/dev/shm/message", "w") : NULL;
     if (file) {
@@ -764,7 +764,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "asks for 16 READs at a time; its peer and its device allow 1",
             [
                 (
-                    r"(smaller\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)",
+                    r"(min_u32\(READS, \(uint32_t\)device.max_qp_init_rd_atom\)), peer.rd_atomic\)",
                     r"\1, READS)",
                 )
             ],
@@ -974,7 +974,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "beyond-max-sge": (
             "sgl",
             "ends with status=FAIL",
-            [(r"(p\.wrs = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")],
+            [(r"(list\.count = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")],
         ),
         "stride-off-by-one": (
             "sgl",
@@ -990,7 +990,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "list-too-long": (
             "sgl",
             "ibv_post",
-            [(r"smaller\(side.max_sge, peer.max_sge\)", "side.max_sge + 1")],
+            [(r"min_u32\(side.max_sge, peer.max_sge\)", "side.max_sge + 1")],
         ),
         "packs": (
             "sgl",
@@ -1062,12 +1062,12 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "measuring: sgl: the client's (processor touches its blocks|requests name other memory)",
             [
                 (
-                    r"const struct wr_list p = wr_list_of\(s, l, method, i % depth\);",
-                    """struct wr_list p = wr_list_of(s, l, method, i % depth);
+                    r"const struct wr_list list = wr_list_of\(s, l, method, i % depth\);",
+                    """struct wr_list list = wr_list_of(s, l, method, i % depth);
         if (latency && method == METHOD_SGL) {
-            p.base = s->memory.contig;
-            p.lkey = s->contig_mr->lkey;
-            p.layout.stride = l->block_size;
+            list.base = s->memory.contig;
+            list.lkey = s->contig_mr->lkey;
+            list.layout.stride = l->block_size;
             layout_pack(l, s->memory.blocks, s->memory.contig);
         }""",
                 )
@@ -1108,7 +1108,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             "measuring: its peer stops, or dies: the client",
             [
                 (
-                    r"(send_messages\(.*?struct side \*s = ctx;)",
+                    r"(send_messages\(.*?struct side \*s = arg;)",
                     r"""\1
     const uint64_t patience = s->timeout;
     if (latency) s->timeout = 1000000;""",
@@ -1127,7 +1127,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "peers-limit": (
             "sgl",
             "ibv_post",
-            [(r"smaller\(side.max_sge, peer.max_sge\)", "peer.max_sge")],
+            [(r"min_u32\(side.max_sge, peer.max_sge\)", "peer.max_sge")],
         ),
         "overwrites-gaps": (
             "sgl",

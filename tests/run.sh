@@ -119,7 +119,7 @@ family() {
 }
 
 greedy() { # a client of 10 that SENDs a message more than it has a credit for
-	sed 's/i < opt->iters;/i <= opt->iters;/; s/i % BURST == 0/i == 0/' 10_srq/srq.c |
+	sed 's/i < opt->iters;/i <= opt->iters;/; s/i % BURST == 0/i == 0/; s/seed + i)/seed + i - (i == opt->iters))/' 10_srq/srq.c |
 		gcc -Icommon -o "$out/greedy" -x c - -x none common/*.c -libverbs
 }
 

@@ -379,6 +379,9 @@ class Unreliable(WireTest):
         self.assertGreater(wire[1], 0)
 
 
+BREAK = [sample for sample in SAMPLES if sample != "14_recover"]  # repairs itself: test_14.py
+
+
 class Cut(WireTest):
     """Nothing gets through any more. The one whose request is under way is told so by its
     NIC; the other by TCP or, where that is cut too, by its clock."""
@@ -439,7 +442,7 @@ class Cut(WireTest):
         """Under way for 2 s. 01 has one message only."""
         pairs = self.start_all(
             address,
-            {sample: ("--timeout", str(timeout), "-n", "1000000") for sample in SAMPLES[1:]},
+            {sample: ("--timeout", str(timeout), "-n", "1000000") for sample in BREAK[1:]},
         )
         time.sleep(2)
         return pairs
@@ -448,7 +451,7 @@ class Cut(WireTest):
         pairs = self.long_runs(CONTROL, self.PATIENT)
         self.spoil("loss 100%")
         pairs += self.start_all(
-            CONTROL, {sample: ("--timeout", str(self.PATIENT)) for sample in SAMPLES}
+            CONTROL, {sample: ("--timeout", str(self.PATIENT)) for sample in BREAK}
         )
         self.both_end(pairs, self.PATIENT)
 
