@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
      *   max_rd_atomic, set at RTS: how many of its own this side can have outstanding (at most
      *     max_qp_init_rd_atom); the others wait in the send queue. It must not exceed the peer's
      *     max_dest_rd_atomic. So each side tells the other that number. (If it does exceed it,
-     *     the standard says remote invalid request error; rxe answers all of them.) */
+     *     the standard says remote invalid request error. rxe says it only if that number is 0.) */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic /* max_dest_rd_atomic */);
     qp_to_rts(qp, mine.psn, peer.rd_atomic ? 1 : 0 /* max_rd_atomic */, ACK_TIMEOUT);

@@ -29,6 +29,8 @@ def read(path):
             if row["method"] == "sgl":
                 points.append({})
             points[-1][row["method"]] = row
+    if not points:
+        sys.exit(f"model.py: {path} has no measurements: has the run ended?")
     return points
 
 

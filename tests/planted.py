@@ -974,7 +974,12 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         "beyond-max-sge": (
             "sgl",
             "ends with status=FAIL",
-            [(r"(list\.count = ).*?;", r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;")],
+            [
+                (
+                    r"(list\.count = ).*?;",
+                    r"\g<1>method == METHOD_EACH ? (uint32_t)l->block_num : 1;",
+                )
+            ],
         ),
         "stride-off-by-one": (
             "sgl",

@@ -68,7 +68,7 @@ ELSEWHERE = {
     "needs IBV_ACCESS_LOCAL_WRITE": "as above",
     "see ibv_poll_cq(3)": "any other status",
     "request signalled": "test_labs.py, step 16",
-    "only needs more time": "test_peers.py",
+    "output first; more time": "test_peers.py",
 }
 
 

@@ -357,15 +357,18 @@ def report(lab, directory, each, rows):
     first = next((row for row in rows if not row["right"]), None)
     if each["odd"] and each["program"] and lab not in BLOCKS and not each["unwritten"]:
         print("# " + say("warnings", number=len(each["odd"]), first=each["odd"][0]))
+    unseen = {say("not after", part=row["part"]) for row in rows}
     for row in rows:
-        print(f"{'ok' if row['right'] else 'not ok'} - {called(row['part'])}")
+        mark = "ok" if row["right"] else "--" if row["why"] in unseen else "not ok"
+        why = ": " + row["why"] if mark == "--" else ""
+        print(f"{mark} - {called(row['part'])}{why}")
         if row is first:
             print("    " + row["why"].replace("\n", "\n    "))
             if row["says"] and row["says"] not in row["why"]:
                 print("    " + say("it says", words=row["says"]))
             if row.get("shows"):
                 options = f' ARGS="{row["options"]}"' if 0 < len(row["options"]) < 200 else ""
-                print("    " + say("see it", command=f"cd {short} && make run{options}"))
+                print("    " + say("see it", command=f"make -C {short} run{options}"))
             elif (
                 each["program"]
                 and str(row["todo"]) not in each["unwritten"]

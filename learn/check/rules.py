@@ -290,6 +290,11 @@ def receives(role, least, length, which="recv"):
     return demand
 
 
+def waits_in_vain(run, role):
+    """For the completion of a request of its own, by its own words."""
+    return re.search(r"no completion of (the )?(RDMA|SEND|WRITE|READ)", run.words(role))
+
+
 def joined(found, wanted):
     """One message may be moved by several WRITEs or READs, side by side: these count as one."""
     out = []
@@ -323,6 +328,8 @@ def sends(role, right, name="messages"):
                 return None  # it has noticed, and stopped
             if number >= len(found):
                 key = "messages" if number else "no message"
+                if number and waits_in_vain(run, role):
+                    key = "unsignalled"
                 return say(key, role=role, what=kind, found=number, right=len(wanted))
             if KINDS.get(found[number].opcode & 31) != kind:
                 return say(
@@ -570,6 +577,10 @@ def passes(run, role):
     if killed(run, role):
         return killed(run, role)
     if status != 0 or result.get("status") != "PASS":
+        sent = run.messages(role)
+        if sent and waits_in_vain(run, role):
+            what = KINDS.get(sent[-1].opcode & 31, "request")
+            return say("unsignalled", role=role, what=what, found=len(sent))
         return say("ends", role=role, status=status, result=result.get("status"))
     results = [line for line in run.said(role) if line.startswith("RESULT ")]
     if len(results) != 1 or run.said(role)[-1] != results[0]:
