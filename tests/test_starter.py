@@ -230,7 +230,7 @@ class HalfWay(unittest.TestCase):
             )
             self.assertEqual((done.returncode, os.listdir(f"{COPY}/my09")), (2, []))
         done = subprocess.run(
-            ["make", "-s", "starter", "LAB=14"],
+            ["make", "-s", "starter", "LAB=15"],
             cwd=COPY,
             capture_output=True,
             text=True,
