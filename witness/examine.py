@@ -163,12 +163,14 @@ class Examiner(Careful, Spoiler):
             raise Wrong(
                 f"the {role} says status={results[-1].get('status')}, and ends with {ended}"
             )
+        says = words[0][:150] if words else "nothing"
         if right and ended < 0:
-            raise Wrong(f"the {role} is ended by signal {signal.Signals(-ended).name}")
+            by = signal.Signals(-ended).name
+            raise Wrong(f"the {role} is ended by signal {by}; it says: {says}")
         if right and passed != (True, True):
+            status = results[-1].get("status")
             raise Wrong(
-                f"the {role} ends with status={results[-1].get('status')}, exit status {ended}; it says: "
-                + (words[0][:150] if words else "nothing")
+                f"the {role} ends with status={status}, exit status {ended}; it says: {says}"
             )
         if right and (len(results) > 1 or not RESULT.search(out[-1])):
             raise Wrong(f"the {role} says RESULT {len(results)} times, or something after it")
