@@ -356,7 +356,7 @@ int main(int argc, char **argv) {
         side.qp = ibv_create_qp(pd, &init);
     } while (!side.qp && halve_caps(&side.max_sge, &side.queue));
     if (!side.qp) die(errno, "ibv_create_qp");
-    side.batch = side.queue > 4 ? side.queue / 4 : 1;
+    side.batch = min_u32(BATCH, side.queue > 4 ? side.queue / 4 : 1);
     side.max_sge = min_u32(side.max_sge, client ? init.cap.max_send_sge : init.cap.max_recv_sge);
 
     /* 5. Exchange: no memory address, but how many SGEs a work request can have here. */
