@@ -340,7 +340,11 @@ class Examiner(Careful, Spoiler):
                     )
             self.passed = self.passed or "client" in students  # that side moves the data
         except Wrong as why:
-            said = pair.sides[students[0]].said(1, 0)[:2] if " ends with " in str(why) else []
+            said = (
+                pair.sides[students[0]].said(1, 0)[:2]
+                if re.search(" ends with | is ended by ", str(why))
+                else []
+            )
             said = "; ".join(
                 said[:1] + [line.strip() for line in said[1:] if line.startswith("  hint: ")]
             )
