@@ -5,7 +5,7 @@ SAMPLES  := $(patsubst %/Makefile,%,$(sort $(wildcard [0-9][0-9]_*/Makefile)))
 # Directory and program of each sample: 03_read/read.
 PROGRAMS := $(foreach s,$(SAMPLES),$(s)/$(basename $(notdir $(wildcard $(s)/*.c))))
 # A verdict is no failure of make, whose "*** Error 1" would be the last that is read: make check and make
-# show end with 0 once they have looked (NOT_YET). For scripts learn/check/check.py check 05 ends with 1.
+# show end with 0 once they have looked (NOT_YET). For scripts judge/check.py check 05 ends with 1.
 # What a student writes, in directories like my05: make starter.
 MINE     := $(sort $(wildcard my[0-9][0-9]/Makefile))
 
@@ -55,7 +55,7 @@ wire: ## run a sample between two hosts and show its packets, also if it fails (
 	@$(MAKE) --no-print-directory -s -C $(dir $(lab))
 	@rm -f $(pcap); cd $(dir $(lab)) && { TESTENV_HOSTS=2 ../testenv/testenv.sh run ../testenv/capture.sh \
 		../$(pcap) ../testenv/pair.sh ./$(notdir $(lab)) $(ARGS); status=$$?; cd ..; \
-		[ ! -s $(pcap) ] || { witness/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
+		[ ! -s $(pcap) ] || { judge/ladder.py $(pcap) && echo "all of it: wireshark $(pcap)"; }; exit $$status; }
 
 doctor: ## what this machine has for RDMA, what is wrong and the fix; for pasting into a question ## 这台机器有哪些 RDMA 条件、有什么问题、怎样解决；提问时可以贴上它的输出
 	@testenv/doctor.sh
@@ -75,18 +75,18 @@ starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 14), without what is yours
 
 check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错
 	@testenv/deps.sh vm
-	@NOT_YET=0 learn/check/check.py check "$(LAB)" "$(DIR)"
+	@NOT_YET=0 judge/check.py check "$(LAB)" "$(DIR)"
 
 hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one ## LAB=05 [DIR=my05]：给第一个不正确的部分一条提示；再运行一次，提示更直白
 	@testenv/deps.sh vm
-	@learn/check/check.py hint "$(LAB)" "$(DIR)"
+	@judge/check.py hint "$(LAB)" "$(DIR)"
 
 watch: deps ## LAB=05 [DIR=my05]: check after each change of the program ## LAB=05 [DIR=my05]：程序每改一次就检查一次
 	@testenv/deps.sh vm
-	@learn/check/check.py watch "$(LAB)" "$(DIR)"
+	@judge/check.py watch "$(LAB)" "$(DIR)"
 
 progress: ## which labs you have begun, and how far you are ## 你开始了哪些实验，各做到哪里
-	@learn/check/check.py progress
+	@judge/check.py progress
 
 break: deps ## STEP=07: predict what a change breaks, run it, see why; into answers.txt (WIRE=no: no packets) ## STEP=07：先预测一处改动会破坏什么，再运行，看原因；结果写入 answers.txt（WIRE=no：不显示包）
 	@learn/break.py "$(STEP)"

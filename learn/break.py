@@ -365,7 +365,7 @@ def show_run(step, ran):
     if ran.pcap and os.path.getsize(ran.pcap):
         packets = (
             subprocess.run(
-                [os.path.join(ROOT, "witness", "ladder.py"), ran.pcap],
+                [os.path.join(ROOT, "judge", "ladder.py"), ran.pcap],
                 capture_output=True,
                 check=False,
             )

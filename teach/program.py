@@ -141,7 +141,7 @@ class Class:
 
     def started(self, built, number):
         points = ",".join("=".join(part) for part in self.points)
-        testenv, examine = f"{ROOT}/testenv/testenv.sh", f"{ROOT}/witness/examine.py"
+        testenv, examine = f"{ROOT}/testenv/testenv.sh", f"{ROOT}/judge/examine.py"
         env = {"TESTENV_LIMIT": str(120 + 120 * number), **os.environ, "TESTENV": "vm"}
         return subprocess.Popen(
             [testenv, "run", "python3", "-B", examine, ROOT, built]

@@ -202,7 +202,7 @@ part_sources() { # builds, and what can be seen without running anything
 		tests/unit/*.[ch] tests/fuzz/*.c tests/*.c tests/peer/*.c learn/show/*.c
 	step "shfmt" shfmt -d testenv/*.sh bench/*.sh teach/*.sh tests/*.sh tests/fuzz/*.sh .ci/run
 	if black --version 2>/dev/null | grep -q " 23\."; then # each year's style is another
-		step "black" black -q -l 100 --check bench fabric learn teach tests witness
+		step "black" black -q -l 100 --check bench fabric judge learn teach tests
 	else
 		echo "ok - black # SKIP not that of 2023"
 	fi

@@ -16,7 +16,7 @@ import time
 from pairs import IN_VM, PairTest, fnv1a, pattern, ports
 from samples import ROOT, end, main, run, start, wait_for_listener
 
-sys.path.insert(0, os.path.join(ROOT, "witness"))
+sys.path.insert(0, os.path.join(ROOT, "judge"))
 from witness import Nic, TRACE, write  # noqa: E402
 
 SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128

@@ -171,7 +171,7 @@ class Outcomes(unittest.TestCase):
     def test_two_hosts_and_their_packets(self):
         found = self.check(2)
         shown = subprocess.run(
-            [os.path.join(ROOT, "witness", "ladder.py"), found["7"]["pcap"]],
+            [os.path.join(ROOT, "judge", "ladder.py"), found["7"]["pcap"]],
             text=True,
             capture_output=True,
             check=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""In the VM: while the witness works, students' programs stand still, also when it works for seconds.
+"""In the VM: while the judge works, students' programs stand still, also when it works for seconds.
 Without more, Linux gives ordinary processes 50 ms of each second."""
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "witness")]
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "judge")]
 # pylint: disable=wrong-import-position
 import pairing  # noqa: E402
 from samples import main  # noqa: E402

@@ -15,8 +15,7 @@ from unittest import mock
 
 from samples import ROOT, main, some
 
-sys.path[:0] = [f"{ROOT}/learn/check", f"{ROOT}/learn"]
-sys.path.append(f"{ROOT}/witness")
+sys.path[:0] = [f"{ROOT}/judge", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
 import check  # noqa: E402
 import pieces  # noqa: E402
@@ -179,7 +178,7 @@ class Check(unittest.TestCase):
 
             def learn(*arguments):
                 return subprocess.run(
-                    [f"{ROOT}/learn/check/check.py", *arguments],
+                    [f"{ROOT}/judge/check.py", *arguments],
                     check=False,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -208,7 +207,7 @@ class Check(unittest.TestCase):
                 learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +changed since$"
             )
             with subprocess.Popen(
-                [f"{ROOT}/learn/check/check.py", "watch", "02", mine],
+                [f"{ROOT}/judge/check.py", "watch", "02", mine],
                 stdout=subprocess.PIPE,
                 text=True,
             ) as watch:

@@ -11,7 +11,7 @@ import unittest
 from pairs import messages, pattern
 from samples import ROOT, main
 
-sys.path.insert(0, os.path.join(ROOT, "witness"))
+sys.path.insert(0, os.path.join(ROOT, "judge"))
 from ladder import packets  # noqa: E402
 
 CLIENT, SERVER = "10.0.1.2", "10.0.1.1"
@@ -275,7 +275,7 @@ class Ladder(unittest.TestCase):
     def test_make_wire_prints_the_ladder(self):
         ended = subprocess.run(
             [
-                os.path.join(ROOT, "witness", "ladder.py"),
+                os.path.join(ROOT, "judge", "ladder.py"),
                 os.path.join(ROOT, "results", "wire", "03_read.pcap"),
             ],
             capture_output=True,

@@ -14,7 +14,7 @@ from browser import CHROMIUM, Browser
 from places import copy_project
 from samples import PROGRAM, ROOT, main, some
 
-sys.path.insert(0, f"{ROOT}/witness")
+sys.path.insert(0, f"{ROOT}/judge")
 from ladder import packets  # noqa: E402
 
 COPY = f"{ROOT}/build/show-{os.getpid()}"

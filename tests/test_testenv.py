@@ -243,7 +243,7 @@ class Made(unittest.TestCase):
             words("make", "starter", "LAB=03", cwd=root)
             out, status = words("make", "check", "LAB=03", cwd=root)
             self.assertEqual((status, "***" in out), (0, False), out)
-            self.assertEqual(words("learn/check/check.py", "check", "03", cwd=root)[1], 1)
+            self.assertEqual(words("judge/check.py", "check", "03", cwd=root)[1], 1)
 
 
 class Run(unittest.TestCase):

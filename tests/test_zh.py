@@ -517,7 +517,7 @@ class Words(unittest.TestCase):
         english, chinese = (
             [
                 [line for line in part.split("\n") if line and line[0] != "#"]
-                for part in read(f"learn/check/{name}").split("\n== ")[1:]
+                for part in read(f"judge/{name}").split("\n== ")[1:]
             ]
             for name in ("hints.txt", "hints.zh.txt")
         )

@@ -23,7 +23,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
+sys.path.append(os.path.join(os.path.dirname(HERE), "learn"))
 # pylint: disable=wrong-import-position
 import starter  # noqa: E402
 import witness  # noqa: E402
@@ -191,7 +191,7 @@ def helpers():
         with open(WATCHED, "w", encoding="ascii") as file:
             file.write(probes)
     sys.pycache_prefix = COMPILED
-    for part in ("learn", "witness"):
+    for part in ("learn", "judge"):
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
 
 

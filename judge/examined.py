@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Labs 05 to 07: the examination of make grade-program (witness/examine.py), part by part as there, but with the
+"""Labs 05 to 07: the examination of make grade-program (judge/examine.py), part by part as there, but with the
 program that was built outside of the VM, and without its figures. Only in the VM."""
 import os
 import random

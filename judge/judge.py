@@ -7,7 +7,7 @@ import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(HERE, "../../witness")]
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
 import seen  # noqa: E402
 import witness  # noqa: E402

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What make check demands of the labs 01 to 04 and 08 to 14: of each, how its pairs are run, and its parts. (05
-to 07: pieced.py has their TODOs; whole, they are examined by witness/examine.py, as make grade-program does it.)"""
+to 07: pieced.py has their TODOs; whole, they are examined by judge/examine.py, as make grade-program does it.)"""
 import re
 from collections import namedtuple
 
