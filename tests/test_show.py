@@ -458,7 +458,7 @@ class Elsewhere(ShowTest):
         """On a machine that has an RDMA device, which a VM is here: as an ordinary user, and as root; no probe is left."""
         for lab, name in (("03", "03_read"), ("05", "05_gather_write")):  # slow in there
             subprocess.run(["make", "-s", "-C", f"{COPY}/{name}"], check=True)
-            os.makedirs(f"{COPY}/results/show/{lab}")
+            os.makedirs(f"{COPY}/results/show/{lab}", exist_ok=True)
         subprocess.run(["chmod", "-R", "a+w", f"{COPY}/results"], check=True)
         show = "env TESTENV=native HOSTS=1 {} python3 -B learn/show/show.py {}"
         user = "setpriv --reuid=65534 --regid=65534 --clear-groups"
