@@ -260,7 +260,7 @@ def ask(variable, prompt):
     else:
         try:
             line = input(prompt)
-        except (EOFError, RuntimeError):  # RuntimeError: stdin was closed from the start
+        except EOFError:
             return None
     return " ".join(line.encode(errors="replace").decode(errors="replace").split())
 

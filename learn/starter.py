@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 
 from words import folded, language, say, writing
 
@@ -130,7 +129,7 @@ def stub(lines, place, first, end):
     message = folded(place["what"].replace('"', '\\"'), WIDTH - indent - 12)
     message = "\n".join(f'{pad}       "{part}"' for part in message)
     return [
-        *(pad + line for line in declared),
+        *(pad + part.rstrip() for line in declared for part in folded(line, WIDTH - indent)),
         pad + text[0],
         *(f"{pad} * {line}" for line in text[1:]),
         f"{pad}die(0, \"{say('todo stub', name=name, number=number)}\"\n{message});",
