@@ -138,8 +138,6 @@ def changed(step, about):
             capture_output=True,
             env={**os.environ, "GIT_CEILING_DIRECTORIES": COPIES},  # it is in no repository
         )
-    except FileNotFoundError:
-        raise Stop(say("no git"), 1) from None
     except subprocess.CalledProcessError:
         raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
     return place
@@ -262,7 +260,7 @@ def ask(variable, prompt):
             line = input(prompt)
         except EOFError:
             return None
-    return " ".join(line.encode(errors="replace").decode(errors="replace").split())
+    return " ".join(line.split())
 
 
 def predict(offered):
