@@ -5,8 +5,8 @@
     break.py STEP    shows the change, asks for a prediction, runs the pair, asks for one thing that only the
                      output tells and for the reason, and then says what was right
 
-What is asked for is taken from PREDICTION (a choice's number, or words), SEEN and REASON, if they are set. All
-goes into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets."""
+All goes into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets. Answers may come by a
+pipe, a line each."""
 import hashlib
 import os
 import re
@@ -203,23 +203,28 @@ def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     return Run(output, sides[1], sides[2], pcap if number == 2 else None)
 
 
+def errors(ran):
+    """(role, what it says of its failure), the client's first."""
+    for role, text in (("client", ran.client), ("server", ran.server)):
+        for error in re.findall(rf"(?m)^\d\d_\w+ {role}: (.*)", text):
+            yield role, error
+
+
 def seen(ran):
     """What both sides said in the end, in one line."""
-    said = []
+    said = dict(reversed([*errors(ran)]))  # of each the first
     for role, text in (("client", ran.client), ("server", ran.server)):
-        error = re.search(rf"(?m)^\d\d_\w+ {role}: (.*)", text)
         status = re.search(r"(?m)^RESULT .*(status=\w+)", text)
-        said.append(f"{role}: {error[1] if error else status[1] if status else '?'}")
-    return "; ".join(said)
+        said.setdefault(role, status[1] if status else "?")
+    return "; ".join(f"{role}: {said[role]}" for role in ("client", "server"))
 
 
 def to_see(ran):
     """One thing that only the output tells: the question's key, the side, the right answer."""
     for key, pattern in LOOKS:
-        for role, text in (("client", ran.client), ("server", ran.server)):
-            for error in re.findall(rf"(?m)^\d\d_\w+ {role}: (.*)", text):
-                if found := re.search(pattern, error):
-                    return key, role, found[1]
+        for role, error in errors(ran):
+            if found := re.search(pattern, error):
+                return key, role, found[1]
     found = re.search(r"(?m)^RESULT .*digest=(\w+)", ran.server)
     return "look digest", "server", found[1] if found else "?"
 
@@ -240,45 +245,34 @@ def look(ran):
     """What the student has seen, in one line: nothing, if that is not in the output."""
     key, role, right = to_see(ran)
     for _ in range(TRIES):
-        typed = ask("SEEN", say(key, role=say("role " + role)))
-        if not typed:
+        if not (typed := ask(say(key, role=say("role " + role)))):
             break
         if is_seen(typed, right, ran.output):
             return f"{typed} ({seen(ran)})"
         print(say("not seen"))
-        if "SEEN" in os.environ:
-            break
     return ""
 
 
-def ask(variable, prompt):
-    """One line, from the variable or from the student. None at the end of the input."""
-    if variable in os.environ:
-        line = os.environ[variable]
-    else:
-        try:
-            line = input(prompt)
-        except EOFError:
-            return None
-    return " ".join(line.split())
+def ask(prompt):
+    """One line. None at the end of the input."""
+    try:
+        return " ".join(input(prompt).split())
+    except EOFError:
+        return None
 
 
 def predict(offered):
     """(the outcome that was chosen, or None; the prediction in words)"""
     for number, word in enumerate(offered, 1):
         print(f"  {number}  {told(word)}")
-    while True:
-        line = ask("PREDICTION", say("choose"))
-        if line is None or (not line and "PREDICTION" in os.environ):
-            raise Stop("\n" + say("no prediction"))
+    while (line := ask(say("choose"))) is not None:
         if line.isdecimal() and 1 <= int(line) <= len(offered):
             return offered[int(line) - 1], told(offered[int(line) - 1])
         if line and not line.isdecimal():
             return None, line
-        if "PREDICTION" in os.environ:
-            raise Stop(say("no prediction"))
         if line:
             print(say("no such choice", last=len(offered)))
+    raise Stop("\n" + say("no prediction"))
 
 
 def judge(chosen, right, happened):
@@ -341,7 +335,7 @@ def do(number):
     looked = look(ran)
     answers.record(path, step, prediction, looked, "")
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
-    reason = ask("REASON", say("reason"))
+    reason = ask(say("reason"))
     answers.record(path, step, prediction, looked, reason or "")
     print("\n" + wrapped(say("the reason", outcome=step.outcome)) + "\n")
     print(say("replaced" if there else "written", file=os.path.basename(path), step=number))

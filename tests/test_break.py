@@ -301,8 +301,7 @@ class Driven(unittest.TestCase):
         temporary = tempfile.mkdtemp(dir=self.dir)
         self.env = {**os.environ, "ANSWERS": self.path, "WIRE": "no", "TMPDIR": temporary}
         self.addCleanup(lambda: self.assertEqual(os.listdir(temporary), [], "left behind"))
-        for name in ("PREDICTION", "SEEN", "REASON", "MAKEFLAGS"):
-            self.env.pop(name, None)
+        self.env.pop("MAKEFLAGS", None)
 
     def make(self, *words, cwd=ROOT, typed=None):
         """typed: lines; with none, no stdin at all."""
@@ -395,7 +394,7 @@ class Driven(unittest.TestCase):
         self.assertEqual(len(os.listdir(self.dir)), 2)  # answers.txt and TMPDIR
 
     def test_without_a_terminal(self):
-        made = self.make("STEP=22", "PREDICTION=1", "SEEN=12", "REASON=the queue is full")
+        made = self.make("STEP=22", typed="1\n12\nthe queue is full\n")
         if not there(22):
             self.assertIn("not in this release", made.stdout)
             return
@@ -413,7 +412,6 @@ class Driven(unittest.TestCase):
     def test_nothing_is_run_without_a_prediction(self):
         for words, said in (
             (["STEP=4"], "No prediction"),
-            (["STEP=4", "PREDICTION=7"], "No prediction"),
             (["STEP=50"], "steps 1 to 49"),
             ([], "which step"),
             (["STEP=x"], "which step"),
@@ -422,7 +420,7 @@ class Driven(unittest.TestCase):
             self.assertEqual((made.returncode, said in made.stderr), (2, True), made)
             self.assertNotIn("Running", made.stdout)
         self.env["ANSWERS"] = os.path.join(self.dir, "not", "there", "answers.txt")
-        made = self.make("STEP=4", "PREDICTION=1")
+        made = self.make("STEP=4", typed="1\n")
         self.assertEqual(
             (made.returncode, "cannot be written here" in made.stderr), (2, True), made
         )
@@ -438,12 +436,12 @@ class Driven(unittest.TestCase):
             file.write(mine)
         with open(f"{tree}/05_gather_write/gather_write.c", "a", encoding="utf-8") as file:
             file.write("/* is not written yet (TODO 1) */\n")
-        made = self.make("STEP=3", "PREDICTION=1", cwd=tree)
+        made = self.make("STEP=3", cwd=tree, typed="1\n")
         self.assertNotEqual(made.returncode, 0)
         self.assertIn("has that file been changed already", made.stderr)
         self.assertEqual(breaking.read(source), mine)
         for says in ("is a starter here", "not in this release")[not there(21) :]:
-            made = self.make("STEP=21", "PREDICTION=1", cwd=tree)
+            made = self.make("STEP=21", cwd=tree, typed="1\n")
             self.assertEqual((made.returncode, says in made.stdout), (0, True), made)
             if says == "is a starter here":
                 os.remove(f"{tree}/tests/breakit/{STEPS[21].name}.patch")

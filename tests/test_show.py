@@ -227,16 +227,11 @@ class ShowTest(unittest.TestCase):
 
     def says_what_was(self, lab, printed):
         """The page against capture, trace, and programs."""
-        rows = self.rows()
-        wire = capture(lab)
+        rows, wire = self.rows(), capture(lab)
         for side, sent in zip(("client", "server"), wire):
-            shown = [
-                re.sub(rf"^(✘ )?The {side}'s NIC sends: | ✘ This is a refusal.*", "", what).rstrip(
-                    "."
-                )
-                for _, _, where, what in rows
-                if where == side and " NIC sends: " in what
-            ]
+            mine = [what for _, _, where, what in rows if where == side and " NIC sends: " in what]
+            about = rf"^(✘ )?The {side}'s NIC sends: | ✘ This is a refusal.*"
+            shown = [re.sub(about, "", what).rstrip(".") for what in mine]
             self.assertEqual(
                 shown,
                 [
@@ -250,29 +245,27 @@ class ShowTest(unittest.TestCase):
         count = sum(map(len, wire))
         self.assertIn(f"so far: {count} of {count}", self.text("#packets"))
         refusals = [carries for sent in wire for *_, carries in sent if "NAK" in carries]
-        self.assertEqual(
-            sum("This is a refusal" in what and "sends" in what for *_, what in rows), len(refusals)
-        )
+        shown = [what for *_, what in rows if "This is a refusal" in what and "sends" in what]
+        self.assertEqual(len(shown), len(refusals))
         for side in ("client", "server"):
-            (read, wrote), _ = copied(side, lab)
-            self.assertIn(
-                f"has read {read} bytes of this side's memory and written {wrote}.",
-                self.text(f"#{side}-nic"),
-            )
-            shown = self.browser.value(
-                f"[...document.querySelectorAll('#printed-{side} > div')].map(d => d.textContent)"
-            )
-            lines = printed[side].strip("\n").split("\n")
-            result = re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])
-            if (
-                not result
-            ):  # pair.sh has ended it; what it said last may have been seen on its own host only
-                shown = shown[: len(lines)]
-            self.assertEqual(sorted(shown), sorted(lines))
-            self.assertRegex(
-                self.text(f"#{side} .badge"), result[1] if result else "no RESULT line|FAIL"
-            )
+            self.side_says(side, lab, printed[side])
         return wire
+
+    def side_says(self, side, lab, printed):
+        """What its NIC moved, and what it printed."""
+        (read, wrote), _ = copied(side, lab)
+        moved = f"has read {read} bytes of this side's memory and written {wrote}."
+        self.assertIn(moved, self.text(f"#{side}-nic"))
+        shown = self.browser.value(
+            f"[...document.querySelectorAll('#printed-{side} > div')].map(d => d.textContent)"
+        )
+        lines = printed.strip("\n").split("\n")
+        result = re.search(r"(?m)^RESULT .*status=(\w+)", printed)
+        if not result:  # pair.sh has ended it; what it said last may be known to its own host only
+            shown = shown[: len(lines)]
+        self.assertEqual(sorted(shown), sorted(lines))
+        badge = result[1] if result else "no RESULT line|FAIL"
+        self.assertRegex(self.text(f"#{side} .badge"), badge)
 
     def is_sound(self):
         """Nothing asked of the network, no word on the console; what a screen reader needs; no gap in a sentence."""

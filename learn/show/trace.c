@@ -58,8 +58,8 @@ static const char *elements(const struct ibv_sge *sge, int count) {
 
     strcpy(text, "[");
     for (int i = 0; i < count && at + 48 < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s[%" PRIu64 ",%u,%u]",
-                               i ? "," : "", sge[i].addr, sge[i].length, sge[i].lkey);
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s[%" PRIu64 ",%u,%u]", i ? "," : "",
+                               sge[i].addr, sge[i].length, sge[i].lkey);
     strcpy(text + at, "]");
     return text;
 }
