@@ -63,8 +63,11 @@ def prepared(lab, own, *arguments):
     os.makedirs(folder, exist_ok=True)
     for path in glob.glob(f"{folder}/*"):
         os.remove(path)
-    preloaded = f"-O2 -U_FORTIFY_SOURCE -fPIC -shared -o {folder}/trace.so {HERE}/trace.c"
-    for build in (["make", "-s", "--no-print-directory", "-C", where], ["gcc", *preloaded.split()]):
+    preloaded = "gcc -O2 -U_FORTIFY_SOURCE -fPIC -shared -o".split()
+    for build in (
+        ["make", "-s", "--no-print-directory", "-C", where],
+        [*preloaded, f"{folder}/trace.so", f"{HERE}/trace.c"],
+    ):
         if subprocess.run(build, check=False).returncode:
             return None
     wrapper = f"{folder}/{program}"  # as pair.sh wants it: one file with the program's name
