@@ -7,7 +7,6 @@
 
 Each process of a fabric has FABRIC=its directory in its environment."""
 import contextlib
-import ctypes
 import glob
 import os
 import re
@@ -78,14 +77,10 @@ def read_log(name, begin=0):
         return file.read().decode(errors="replace")
 
 
-def wait_for(what, seconds=3600):
+def wait_for(what):
     """Until what() is true. 10,000 hosts took five minutes on a very busy machine."""
-    end, pause = time.monotonic() + seconds, 0.02
     while not what():
-        if time.monotonic() > end:
-            sys.exit(f"fabric: no answer in {seconds} s; see {os.environ['FABRIC']}")
-        time.sleep(pause)
-        pause = min(pause * 1.2, 0.5)
+        time.sleep(0.1)
 
 
 def make_folder(nodes):
@@ -106,7 +101,7 @@ def start_simulator(nodes):
     folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
     ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
     console = os.open(f"{folder}/console", os.O_RDWR)
-    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, f"{folder}/net"]
+    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, "net"]
     with open(f"{folder}/ibsim.log", "wb") as log:
         return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
 
@@ -127,7 +122,6 @@ def start(*command):
     nodes = topology.load(os.getenv("TOPOLOGY") or "fat-tree", os.getenv("HOSTS") or "8")
     for signum in signal.SIGTERM, signal.SIGHUP:
         signal.signal(signum, lambda *_: sys.exit(1))
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of the fabric are ours
     terminal = termios.tcgetattr(0) if os.isatty(0) else None
     folder = tempfile.mkdtemp(prefix="fabric-")
     pipe = start_keeper(folder)
@@ -140,16 +134,13 @@ def start(*command):
             signal.signal(signum, signal.SIG_IGN)
         os.close(pipe)
         end_all(folder)  # if the keeper could not
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, 0):
-                pass
         if terminal:  # of a shell that was killed
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
 
 
 def serve(folder, nodes, command):
     began = time.monotonic()
-    first = next(node for node in nodes.values() if not node.switch and node.links)
+    first = next(node for node in nodes.values() if node.host and node.seat)
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
         "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "SIM_HOST": first.id,
@@ -174,27 +165,28 @@ def serve(folder, nodes, command):
 # --- In the shell: what each command does.
 
 
-def read_net():
-    with open(os.environ["FABRIC"] + "/net", encoding="utf-8") as file:
-        return topology.read(file.read())
-
-
 def find(name):
     """The node of this name or id."""
-    nodes = read_net()
-    found = [node for node in nodes.values() if name in (node.name, node.id)]
+    with open(os.environ["FABRIC"] + "/net", encoding="utf-8") as file:
+        nodes = topology.read(file.read()).values()
+    found = [node for node in nodes if name in (node.name, node.id)]
     if len(found) == 1:
         return found[0]
-    some = ", ".join(node.id for node in (found or [*nodes.values()])[-3:])
+    some = ", ".join(node.id for node in (found or [*nodes])[-3:])
     sys.exit(f"fabric: {len(found)} nodes are called {name!r}; there are {some} …")
+
+
+def seat(name):
+    """The environment of who sits at a node."""
+    if not (node := find(name)).seat:
+        sys.exit(f"fabric: {name} has no link at port 1, where the simulated tools sit")
+    return {**os.environ, "SIM_HOST": node.id, "FABRIC_HOST": node.name}
 
 
 def at(name, *command):
     """at HOST [COMMAND…]: a command (a shell, if there is none) at another host"""
-    host = find(name)
-    os.environ |= {"SIM_HOST": host.id, "FABRIC_HOST": host.name}
     command = command or ("bash", "--rcfile", os.environ["FABRIC"] + "/rc", "-i")
-    os.execvp(command[0], command)
+    os.execvpe(command[0], command, seat(name))
 
 
 def console(*words):
@@ -203,7 +195,7 @@ def console(*words):
     begin = os.path.getsize(f"{folder}/ibsim.log")
     with open(f"{folder}/console", "w", encoding="utf-8") as file:
         file.write(" ".join(words) + "\n# end\n")
-    wait_for(lambda: "# end" in read_log("ibsim", begin), 60)
+    wait_for(lambda: "# end" in read_log("ibsim", begin))
     return read_log("ibsim", begin).split("# end")[0].replace("sim> ", "").strip("\n")
 
 
@@ -248,16 +240,18 @@ def sweep():
 
 def start_sm(name, *options):
     """start-sm HOST [OPTION…]: OpenSM at a host (-p 5: with this priority; -R updn: its routing)"""
-    folder, host = os.environ["FABRIC"], find(name)
+    folder, env = os.environ["FABRIC"], seat(name)
     wait_for(lambda: "simulator ready" in read_log("ibsim"))
     begin = os.path.getsize(f"{folder}/opensm.log")
     options = [os.path.abspath(o) if os.path.isfile(o) else o for o in options]
     # -D 0x47: log errors and what happens, and dump tables
     command = [f"{SBIN}/opensm", "-F", "opensm.conf", "-f", f"{folder}/opensm.log", "-D", "0x47"]
-    at_host = {"SIM_HOST": host.id, "FABRIC_SM": f"{folder} {host.id} ", "LD_PRELOAD": SIM}
+    env |= {"FABRIC_SM": f"{folder} {env['SIM_HOST']} ", "LD_PRELOAD": SIM}
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.Popen([*command, *options], env={**os.environ, **at_host}, cwd=folder, **files)
-    done = re.compile("SUBNET UP|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree")
+    subprocess.Popen([*command, *options], env=env, cwd=folder, **files)
+    done = re.compile(
+        "SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree"
+    )
     wait_for(lambda: done.search(read_log("opensm", begin)))
 
 
