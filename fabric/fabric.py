@@ -101,7 +101,7 @@ def start_simulator(nodes):
     folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
     ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
     console = os.open(f"{folder}/console", os.O_RDWR)
-    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, "net"]
+    command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, f"{folder}/net"]
     with open(f"{folder}/ibsim.log", "wb") as log:
         return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
 
@@ -140,7 +140,7 @@ def start(*command):
 
 def serve(folder, nodes, command):
     began = time.monotonic()
-    first = next(node for node in nodes.values() if node.host and node.seat)
+    first = next(node for node in nodes.values() if node.host and 1 in node.links)
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
         "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "SIM_HOST": first.id,
@@ -151,9 +151,9 @@ def serve(folder, nodes, command):
     routing = ["-R", os.environ["ROUTING"]] if os.getenv("ROUTING") else []
     if run(ibsim, "start-sm", first.id, *routing):
         return 1
-    switches = sum(node.switch for node in nodes.values())
+    hosts, switches = (sum(getattr(n, a) for n in nodes.values()) for a in ("host", "switch"))
     print(
-        f"{len(nodes) - switches} hosts, {switches} switches; OpenSM at {first.name}: routed after "
+        f"{hosts} hosts, {switches} switches; OpenSM at {first.name}: routed after "
         f"{time.monotonic() - began:.1f} s. exit ends it; fabric-help lists the commands.",
         flush=True,
     )
@@ -178,7 +178,8 @@ def find(name):
 
 def seat(name):
     """The environment of who sits at a node."""
-    if not (node := find(name)).seat:
+    node = find(name)
+    if not node.switch and 1 not in node.links:
         sys.exit(f"fabric: {name} has no link at port 1, where the simulated tools sit")
     return {**os.environ, "SIM_HOST": node.id, "FABRIC_HOST": node.name}
 

@@ -102,11 +102,6 @@ class Node:
         self.before = []  # lines with its GUIDs
         self.links = {}  # port: (id of the peer, its port, line, what else stands there)
 
-    @property
-    def seat(self):
-        """Can tools sit here? ibsim's library has a host's first port only."""
-        return self.switch or 1 in self.links
-
     def text(self):
         """For ibsim, which takes x=1 in a name for an option, and no line of 256 bytes."""
         head = f'{self.kind}\t{self.ports} "{self.id}"\t# "{self.name}" {self.tail or ""}'
@@ -119,6 +114,7 @@ def read(text):
     nodes, node, lines, before = {}, None, {}, []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if node and (found := LINK.match(line)):
+            once(lines, f'port {int(found[1])} of "{node.id}"', number)
             add_link(node, number, *found.groups())
         elif re.match("[a-z]+=", line):
             before.append(line.split("#")[0])
@@ -137,18 +133,14 @@ def read(text):
 
 
 def once(lines, what, number):
-    if what in lines:
-        raise Wrong(f"line {number}: {what} is in line {lines[what]} already")
-    lines[what] = number
+    if (first := lines.setdefault(what, number)) != number:
+        raise Wrong(f"line {number}: {what} is in line {first} already")
 
 
 def add_link(node, number, port, peer, peer_port, options, comment):
     port, comment = int(port), re.sub('".*"', '""', comment)
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
-    if port in node.links:
-        first = node.links[port][2]
-        raise Wrong(f'line {number}: port {port} of "{node.name}" is in line {first} already')
     # ibsim reads the width of a link at a switch's end, but not at a router's: 4x then, at both.
     more = "" if node.kind == "Rt" or peer.startswith("R-") else options + comment
     node.links[port] = peer, int(peer_port or 1), number, more
@@ -167,7 +159,7 @@ def check(nodes):
                     f'line {line}: "{node.name}"[{port}] goes to "{peer}"[{peer_port}], but '
                     f"that port {says}: a link stands at both of its ends"
                 )
-    if not any(node.host and node.seat for node in nodes.values()):
+    if not any(node.host and 1 in node.links for node in nodes.values()):
         raise Wrong("no host (Ca) with a link at its port 1, where the simulated tools sit")
     if len(nodes) > MOST_LIDS:
         raise Wrong(f"{len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
