@@ -8,6 +8,7 @@
 Each process of a fabric has FABRIC=its directory in its environment."""
 import contextlib
 import glob
+import inspect
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABR
 CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\n"
 # ibstatus looks into /sys by itself. This shell has the library, which puts that elsewhere.
 IBSTATUS = """: /sys/class/infiniband/*
-sed "s|/sys/class/infiniband|$PWD/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
+sed "s|/sys/class/infiniband|$FABRIC/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
 
 
 def running(mark):
@@ -80,6 +81,8 @@ def read_log(name, begin=0):
 def wait_for(what):
     """Until what() is true. 10,000 hosts took five minutes on a very busy machine."""
     while not what():
+        if not os.statvfs(os.environ["FABRIC"]).f_bavail:
+            sys.exit(f"fabric: no space left in {os.environ['FABRIC']}")
         time.sleep(0.1)
 
 
@@ -280,7 +283,8 @@ def tool(name, *arguments):
     path, env = f"{SBIN}/{name}", {**os.environ, "LD_PRELOAD": SIM}
     command = ["bash", "-c", IBSTATUS, path] if name == "ibstatus" else [path]
     signal.signal(signal.SIGINT, lambda *_: None)  # it is for the tool
-    run = subprocess.Popen([*command, *arguments], env=env)
+    cwd = env["FABRIC"] if name == "ibstatus" else None  # which can't have a blank in its way
+    run = subprocess.Popen([*command, *arguments], env=env, cwd=cwd)
     status = run.wait()
     shutil.rmtree(f"sys-{run.pid}", ignore_errors=True)
     return status if status >= 0 else 128 - status
@@ -296,9 +300,18 @@ def main(name="start", *arguments):
     if name == "start":
         return start(*arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
-    return COMMANDS[name](*arguments) if name in COMMANDS else tool(name, *arguments)
+    if name not in COMMANDS:
+        return tool(name, *arguments)
+    try:
+        inspect.signature(COMMANDS[name]).bind(*arguments)
+    except TypeError:
+        sys.exit(COMMANDS[name].__doc__.split("\n")[0])
+    return COMMANDS[name](*arguments)
 
 
 if __name__ == "__main__":
     called = os.path.basename(sys.argv[0])
-    sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+    except OSError as problem:
+        sys.exit(f"fabric: {problem}")
