@@ -313,5 +313,7 @@ if __name__ == "__main__":
     called = os.path.basename(sys.argv[0])
     try:
         sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as problem:
         sys.exit(f"fabric: {problem}")
