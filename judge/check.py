@@ -26,12 +26,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(HERE), "learn"))
 # pylint: disable=wrong-import-position
 import starter  # noqa: E402
-import witness  # noqa: E402
 import pieces  # noqa: E402
 from check_words import called, say  # noqa: E402
-from parts import ALONE, LABS, LAST  # noqa: E402
-from pieced import PIECES, WHOLE  # noqa: E402
-from seen import PROBES  # noqa: E402
+from parts import LABS, LAST  # noqa: E402
+from assignment import PARTS
+from pieced import PIECES  # noqa: E402
+from trace import wanted  # noqa: E402
 from words import language, padded, writing  # noqa: E402
 
 ROOT = starter.ROOT
@@ -182,11 +182,7 @@ def helpers():
                 check=True,
                 cwd=ROOT,
             )
-    probes = "".join(
-        probe + "\n"
-        for probe in (witness.PROBES + PROBES).splitlines()
-        if probe[2:].split()[0] not in ALONE
-    )
+    probes = "".join(f"{probe}\n" for probe in wanted(BLOCKS))
     if not os.path.exists(WATCHED) or starter.read(WATCHED) != probes:
         with open(WATCHED, "w", encoding="ascii") as file:
             file.write(probes)
@@ -207,7 +203,7 @@ def sanitized(directory):
         out,
         *[f"-I{d}" for d in ("common", "blocks", directory)],
         *files,
-        *glob.glob(f"{ROOT}/build/objects/*.o"),
+        *pieces.suite_objects(),
         "-libverbs",
         "-lm",
         cwd=ROOT,
@@ -308,7 +304,7 @@ def parts_of(lab):
     """Their names, and which TODO each is."""
     if lab in BLOCKS:
         return [(piece.name, number) for number, piece in enumerate(PIECES[lab], 1)] + [
-            (name, LAST) for name in WHOLE
+            (name, LAST) for name in PARTS
         ]
     return [(part.name, part.todo) for part in LABS[lab].parts]
 

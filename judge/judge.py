@@ -9,28 +9,23 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
-import seen  # noqa: E402
-import witness  # noqa: E402
-from pairing import Pair, Side, room_for_output  # noqa: E402
-from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
+from memory import Wrong  # noqa: E402
+from pair import Apart, Direct, Flow, Lead, Pair, Side  # noqa: E402
+from parts import BOTH, LABS, LAST, SLOW  # noqa: E402
 from rules import OTHER, killed, notices  # noqa: E402
 from check_words import say  # noqa: E402
+from run import DONE, PATIENCE, Watched  # noqa: E402
+from sandbox import room_for_output  # noqa: E402
+from trace import Nic, wanted  # noqa: E402
 
-KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct, "14": seen.Apart}
+KINDS = {"08": Lead, "09": Flow, "11": Direct, "14": Apart}
 
 
 class Judge:
     """Of one program after the other: which of a lab's parts are right, and the first thing that is not."""
 
     def __init__(self, labs):
-        self.nic = witness.Nic(
-            "".join(
-                f"{line}\n"
-                for line in (witness.PROBES + seen.PROBES).splitlines()
-                if (name := line[2:].split()[0]) not in UNUSED
-                and ALONE.get(name, "") in ("", *labs)
-            )
-        )
+        self.nic = Nic(wanted(labs))
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
@@ -55,11 +50,25 @@ class Judge:
         for variables in env.values():
             # Copied: ld.so takes a blank or a colon in a path for the end of a name.
             library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
-            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
+            variables |= {"HV_DONE": DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
-        return seen.Run(
-            self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env
-        )
+        return self.pair(programs, arguments, harm, students[0], env)
+
+    def pair(self, programs, arguments, harm=None, harmed="", env=None):
+        """Runs it. env: by role."""
+
+        def side(role, more):
+            return lambda rest: Side(
+                role,
+                [programs[role], *more, f"--timeout={PATIENCE}", *rest],
+                env=(env or {}).get(role),
+            )
+
+        sides = {"server": side("server", []), "client": side("client", arguments)}
+        kind = KINDS.get(self.job["lab"], Pair)
+        run = Watched(self.nic, sides, arguments, kind, harm=harm, harmed=harmed)
+        run.env = env or {}
+        return run
 
     def once(self, students):
         """Such a run, made once."""
@@ -102,8 +111,8 @@ class Judge:
 
     def shows(self, options):
         """Whether the program fails by itself with these options, as make run has it do."""
-        kind, programs = KINDS.get(self.job["lab"], Pair), dict.fromkeys(OTHER, self.job["program"])
-        run = seen.Run(self.nic, kind, programs, options.split() if len(options) < 200 else [])
+        programs = dict.fromkeys(OTHER, self.job["program"])
+        run = self.pair(programs, options.split() if len(options) < 200 else [])
         return any(run.status(role) and not run.todo(role) for role in OTHER)
 
     def judge(self, job):
@@ -120,7 +129,7 @@ class Judge:
                 )
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
-            except witness.Wrong as reason:
+            except Wrong as reason:
                 why = str(reason)
             if why and self.last:
                 run, role = self.last
@@ -166,7 +175,7 @@ def main(path):
         sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time
 
-        examined.set_up(jobs[0][1]["course"])
+        nic = examined.set_up(jobs[0][1]["course"], {job["lab"] for _, job in jobs})
     for number, job in jobs:
         if job["lab"] not in LABS:
-            print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
+            print("ROW " + json.dumps([number, examined.Checked(nic, job).rows()]), flush=True)

@@ -238,7 +238,7 @@ LABS = {
             "device, PD and CQ",
             1,
             BOTH,
-            [made("pd", "a protection domain"), made("cq", "a completion queue"), room(1)],
+            [made("pd", "a protection domain"), made("create_cq", "a completion queue"), room(1)],
         ),
         Part(
             "memory and queue pair",
@@ -340,7 +340,10 @@ LABS = {
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
         Part(
-            "channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]
+            "channel and CQ",
+            1,
+            BOTH,
+            [made("create_cq", "a completion queue"), room(BURST), with_channel],
         ),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
         Part(
@@ -502,17 +505,3 @@ LABS = {
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.
 SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}
-# Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
-UNUSED = ("copy", "create_cq", "exits", "modify_qp", "packet")
-ALONE = {
-    "srq": "10",
-    "free_srq": "10",
-    "srq_limit": "10",
-    "ah": "09",
-    "free_ah": "09",
-    "mw": "13",
-    "free_mw": "13",
-    "bind": "13",
-    "notify": "08",
-    "request": "12",
-}

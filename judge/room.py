@@ -5,7 +5,8 @@ shares the queues' memory: with each post and each completion, their counters ar
 import os
 from contextlib import suppress
 
-from witness import ERROR, TRACE, write
+from memory import write
+from trace import ERROR, TRACE
 
 MADE, TAKEN = (
     128,

@@ -102,7 +102,7 @@ def room(least):
     """Of the completion queue."""
 
     def demand(run, role):
-        found = sum(f["cqe"] for f in run.of(role, "cq"))
+        found = sum(f["cqe"] for f in run.of(role, "create_cq"))
         return say("cq small", role=role, found=found, right=least) if found < least else None
 
     return demand
@@ -138,7 +138,7 @@ def queue_pair(kind=2, srq=None, inline=None, selective=False):
     what asks for a completion makes one."""
 
     def demand(run, role):
-        pairs = run.of(role, "qp")
+        pairs = run.of(role, "create_qp")
         if not pairs:
             return say("not made", role=role, what="a queue pair")
         for f in pairs:
@@ -146,7 +146,7 @@ def queue_pair(kind=2, srq=None, inline=None, selective=False):
                 return say(
                     "qp type", role=role, found=TYPES.get(f["type"], f["type"]), right=TYPES[kind]
                 )
-            if selective and not f["all"]:
+            if selective and not f["asked"]:
                 return say("all signalled", role=role)
             if srq == role and not f["srq"]:
                 return say("with srq", role=role)
@@ -163,7 +163,7 @@ def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
     """
 
     def demand(run, role):
-        calls = run.of(role, "state")
+        calls = run.of(role, "modify_qp")
         peer = OTHER[role]
         for state, name in STATES.items():
             call = next((f for f in calls if f["state"] == state), None)
@@ -233,7 +233,7 @@ def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
             if (
                 state == 3
                 and kind == 2
-                and not (call["timeout"] and call["retry"] and call["rnr_retry"])
+                and not (call["timeout"] and call["retry_cnt"] and call["rnr_retry"])
             ):
                 return say(
                     "attribute",
@@ -428,7 +428,7 @@ def completes(run, role):
 def waited(run, role):
     """Nothing is under way any more when it says so: its requests are done, and it has polled that."""
     queues, number = next((held for at, held in run.queues[role] if at == "done"), []), len(
-        run.of(role, "cq")
+        run.of(role, "create_cq")
     )
     unpolled = [
         held[at + 12]
@@ -501,7 +501,11 @@ def count(kind, key, role, right):
 
 
 def with_channel(run, role):
-    return None if any(f["channel"] for f in run.of(role, "cq")) else say("no channel", role=role)
+    return (
+        None
+        if any(f["channel"] for f in run.of(role, "create_cq"))
+        else say("no channel", role=role)
+    )
 
 
 # ---- the end ----
@@ -528,7 +532,7 @@ def window_type(right):
 
 def depth(run, role):
     """What the client asks for comes with its request, so its peer's queue pair shows it."""
-    rights = [f["access"] for f in run.of("server", "state") if f["mask"] & 8]
+    rights = [f["access"] for f in run.of("server", "modify_qp") if f["mask"] & 8]
     return say("depth") if role == "client" and rights and not rights[-1] & 4 else None
 
 
@@ -596,7 +600,7 @@ def passes(run, role):
 
 def so_far(run, role):
     """The side passes, or stops at a later TODO, or fails behind its first connection (14)."""
-    ended = any(f["mask"] & 1 and f["state"] == 6 for f in run.of(role, "state"))
+    ended = any(f["mask"] & 1 and f["state"] == 6 for f in run.of(role, "modify_qp"))
     return None if ended or run.todo(role) else passes(run, role)
 
 
@@ -616,7 +620,7 @@ def agrees(run, role):
 
 def resets(run, role):
     """Each time but the first INIT comes from RESET, and that from ERR (14)."""
-    asked_for = [f["state"] for f in run.of(role, "state") if f["mask"] & 1]
+    asked_for = [f["state"] for f in run.of(role, "modify_qp") if f["mask"] & 1]
     for i in [i for i, state in enumerate(asked_for) if state == 1][1:]:
         for name, before in (("RESET", asked_for[i - 1] == 0), ("ERR", asked_for[i - 2] == 6)):
             if not before:

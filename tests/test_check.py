@@ -56,13 +56,17 @@ class Check(unittest.TestCase):
         os.mkdir(directory)
         with open(path + ".c", "w", encoding="utf-8") as file:
             file.write(source)
-        objects = [
-            f"{ROOT}/build/objects/{name}"
-            for name in os.listdir(f"{ROOT}/build/objects")
-            if name.endswith(".o")
-        ]
         subprocess.run(
-            ["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"],
+            [
+                "gcc",
+                *FLAGS.split(),
+                "-o",
+                path,
+                path + ".c",
+                *pieces.suite_objects(),
+                "-lrdmacm",
+                "-libverbs",
+            ],
             check=True,
             cwd=ROOT,
         )

@@ -19,7 +19,7 @@ LEARN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(LEARN)
 sys.path[:0] = [f"{ROOT}/judge", LEARN]
 from ladder import ANSWERS, OPCODES, packets, relative  # noqa: E402
-from witness import merged  # noqa: E402
+from memory import merged  # noqa: E402
 from words import language, say, writing  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
