@@ -47,7 +47,6 @@ p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
 p:completion rxe_cq_post of=$arg1:x64 id={ib_uverbs_wc.wr_id}($arg2):x64 status={ib_uverbs_wc.status}($arg2):u32 \
 opcode={ib_uverbs_wc.opcode}($arg2):u32 bytes={ib_uverbs_wc.byte_len}($arg2):u32 imm={ib_uverbs_wc.ex}($arg2):u32 \
 qpn={ib_uverbs_wc.qp_num}($arg2):x32
-p:post rxe_post_send of=$arg1:x64
 p:notify rxe_req_notify_cq flags=$arg2:u32
 p:request rdma_rxe:copy_data opcode={rxe_send_wqe.wr+rxe_send_wr.opcode-rxe_send_wqe.dma}($arg3):u32 \
 flags={rxe_send_wqe.wr+rxe_send_wr.send_flags-rxe_send_wqe.dma}($arg3):x32 access=$arg2:x32
@@ -67,11 +66,11 @@ p:exits do_exit
 p:closing uverbs_destroy_ufile_hw
 r:closed uverbs_destroy_ufile_hw
 """
-HEADER, RECORD = struct.Struct("<HBBIIIII"), struct.Struct(
-    "<III"
-)  # btf_header; btf_type, btf_member
+HEADER = struct.Struct("<HBBIIIII")  # struct btf_header
+RECORD = struct.Struct("<III")  # struct btf_type, btf_member
 STRUCT = rb"(?s)%b..\0[\x04\x84]"  # a btf_type's name, and its info: how many members, and the kind
-# The same in Debian's 6.1 (amd64, arm64), 6.12 and 7.2, by their BTF: for such kernels without it.
+# For kernels of these releases that were built without BTF: the same in Debian's 6.1, 6.12 and 7.2 for
+# amd64 and 6.1 for arm64, as their BTF says. Of others nothing is guessed.
 FIRST, LAST = (6, 1), (7, 2)
 KNOWN = """ib_cq cq_context=32
 ib_cq_init_attr cqe=0
@@ -97,14 +96,13 @@ class NoLayout(Exception):
 
 
 class NoField(Exception):
-    """This kernel's structure has no such field."""
+    """This kernel's structure has no such field, or the kernel has no such structure."""
 
 
 def sections(data):
     """Of each BTF in there: its types, and its names with a zero byte before the first one."""
-    for found in re.finditer(
-        rb"(?s)\x9f\xeb\x01.....\0\0\0\0", data
-    ):  # magic, version, …, types at 0
+    magic = rb"(?s)\x9f\xeb\x01.....\0\0\0\0"  # with version, flags, the header's size, types at 0
+    for found in re.finditer(magic, data):
         *_, size, _, types, names, length = HEADER.unpack_from(data, found.start())
         at = found.start() + size
         if types == names and size < 256:  # they follow each other
@@ -118,9 +116,8 @@ class Kernel:
     def __init__(self, directory=""):
         self.files = [f"{directory}/{name}" for name in ("vmlinux", "initramfs")]
         if not directory:
-            self.files = [
-                f"/sys/kernel/btf/{name}" for name in ("vmlinux", "rdma_rxe", "ib_uverbs")
-            ]
+            modules = ("vmlinux", "rdma_rxe", "ib_uverbs")
+            self.files = [f"/sys/kernel/btf/{name}" for name in modules]
         self.directory = directory
 
     @cached_property
@@ -145,7 +142,7 @@ class Kernel:
 
     @cache
     def members(self, name):
-        """{field: byte} of a structure."""
+        """{field: byte} of a structure; of one that is not there, none."""
         word = b"\0%b\0" % name.encode()
         base = self.parts[0][1] if self.parts else b""
         for types, names in self.parts:
@@ -156,7 +153,7 @@ class Kernel:
             for found in re.finditer(STRUCT % number, types) if at >= 0 else ():
                 if found.start() % 4 == 0:
                     return dict(self.fields(types, found.start(), base, names))
-        return self.known(name)
+        return {} if len(self.parts) > 1 else self.known(name)
 
     @staticmethod
     def fields(types, at, base, names):
@@ -168,12 +165,13 @@ class Kernel:
             yield text[name + 1 : text.index(0, name + 1)].decode(), (bits & 0xFFFFFF) // 8
 
     def known(self, name):
-        """{field: byte} of a structure that the kernel does not describe."""
+        """{field: byte} where the kernel, or its modules, are built without BTF."""
         release = self.release()
         if not FIRST <= release <= LAST:
             raise NoLayout(
-                f"this kernel ({'.'.join(map(str, release))}) does not tell how its structure {name} lies "
-                "(it has no BTF), and that is known of Linux 6.1 to 7.2 only; KERNEL=PACKAGE names another one"
+                "this kernel, {}.{}, does not say where the fields of its structures lie (it is built "
+                "without BTF), and from Linux 6.1 to 7.2 alone that is known. KERNEL=PACKAGE names "
+                "another one: see testenv/kernel.sh".format(*release)
             )
         fields = re.search(f"(?m)^{name} (.*)", KNOWN).group(1)
         return {field: int(at) for field, at in (each.split("=") for each in fields.split())}
@@ -189,8 +187,9 @@ class Kernel:
 
 
 def resolved(text=PROBES, directory=""):
-    """Such events with numbers for names; and what is left out of them, as the kernel has it not:
-    {(event, field): a sentence that tells why}. Raises NoLayout where all would be guessed."""
+    """Such events, with numbers for names; and what is left out of them because this kernel has no such
+    field: {(event, word): a sentence}. directory: as for Kernel. NoLayout is raised where all would be guessed.
+    """
     kernel, lines, without = Kernel(directory), [], {}
     for line in text.splitlines():
         event, *words = line.split()
@@ -200,7 +199,7 @@ def resolved(text=PROBES, directory=""):
                 lines[-1] += " " + re.sub(r"\{(.*?)\}", kernel.place, word)
             except NoField as why:
                 field = word.partition("=")[0]
-                without[event[2:], field] = f"{why}: {event[2:]} is watched without {field}"
+                without[event[2:], field] = f"{why}: what stands there is not looked at"
     return "".join(f"{line}\n" for line in lines), without
 
 
