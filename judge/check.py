@@ -11,6 +11,7 @@ DIR is my05 (for LAB=05) where there is one, else the sample's directory. The pr
 the VM, against the sample: judge.py. What was found is kept in results/check.json.
 """
 import compileall
+import functools
 import glob
 import hashlib
 import json
@@ -31,6 +32,7 @@ from check_words import called, say  # noqa: E402
 from parts import LABS, LAST  # noqa: E402
 from assignment import PARTS
 from pieced import PIECES  # noqa: E402
+from probes import for_the_vm  # noqa: E402
 from trace import wanted  # noqa: E402
 from words import language, padded, writing  # noqa: E402
 
@@ -38,7 +40,7 @@ ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
 BUILT = f"{ROOT}/build/learn"
 COMPILED = f"{BUILT}/pyc"
-WATCHED = f"{BUILT}/probes"  # the probes that most labs take: the stopped VM has them already
+WATCHED = f"{BUILT}/watched"  # the probes that most labs take: the stopped VM has them already
 # Python's own modules stand compiled beside their sources, ours in COMPILED: to compile them in the VM takes a second.
 JUDGE = """import collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -165,6 +167,12 @@ def build_sample(lab):
     return starter.sample_of(lab)[:-2]
 
 
+@functools.cache
+def probes():
+    os.makedirs(BUILT, exist_ok=True)
+    return for_the_vm(ROOT, BUILT)
+
+
 def helpers():
     """What is loaded into programs to make calls fail, and the suite's own digest and pattern."""
     os.makedirs(BUILT, exist_ok=True)
@@ -182,10 +190,10 @@ def helpers():
                 check=True,
                 cwd=ROOT,
             )
-    probes = "".join(f"{probe}\n" for probe in wanted(BLOCKS))
-    if not os.path.exists(WATCHED) or starter.read(WATCHED) != probes:
+    watched = "".join(f"{line}\n" for line in wanted(BLOCKS, starter.read(probes())))
+    if not os.path.exists(WATCHED) or starter.read(WATCHED) != watched:
         with open(WATCHED, "w", encoding="ascii") as file:
-            file.write(probes)
+            file.write(watched)
     sys.pycache_prefix = COMPILED
     for part in ("learn", "judge"):
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
@@ -246,6 +254,7 @@ def job(lab, source, program, odd, checked="", alone=None):
         "HV_FAIL": f"{BUILT}/fail_verbs.so",
         "HV_DEVICE": f"{BUILT}/other_device.so",
         "course": f"{BUILT}/course.so",
+        "probes": probes(),
         "sanitized": checked,
         "pieces": alone or {},
     }

@@ -9,7 +9,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
-from memory import Wrong  # noqa: E402
+from memory import Wrong, read  # noqa: E402
 from pair import Apart, Direct, Flow, Lead, Pair, Side  # noqa: E402
 from parts import BOTH, LABS, LAST, SLOW  # noqa: E402
 from rules import OTHER, killed, notices  # noqa: E402
@@ -24,8 +24,8 @@ KINDS = {"08": Lead, "09": Flow, "11": Direct, "14": Apart}
 class Judge:
     """Of one program after the other: which of a lab's parts are right, and the first thing that is not."""
 
-    def __init__(self, labs):
-        self.nic = Nic(wanted(labs))
+    def __init__(self, nic):
+        self.nic = nic
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
@@ -165,7 +165,8 @@ def main(path):
     with open(path, encoding="utf-8") as file:
         jobs = list(enumerate(json.load(file)))
     ours = [each for each in jobs if each[1]["lab"] in LABS]
-    judge = Judge({job["lab"] for _, job in ours}) if ours else None
+    probes = read(jobs[0][1]["probes"])
+    judge = Judge(Nic(wanted({job["lab"] for _, job in ours}, probes))) if ours else None
     for number, job in ours:
         print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
     if len(ours) < len(jobs):
@@ -175,7 +176,7 @@ def main(path):
         sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time
 
-        nic = examined.set_up(jobs[0][1]["course"], {job["lab"] for _, job in jobs})
+        nic = examined.set_up(jobs[0][1]["course"], probes)
     for number, job in jobs:
         if job["lab"] not in LABS:
             print("ROW " + json.dumps([number, examined.Checked(nic, job).rows()]), flush=True)

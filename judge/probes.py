@@ -7,6 +7,7 @@ Documentation/bpf/btf.rst), so another kernel may have other layouts."""
 import os
 import re
 import struct
+import subprocess
 import sys
 from functools import cache, cached_property
 
@@ -201,6 +202,27 @@ def resolved(text=PROBES, directory=""):
                 field = word.partition("=")[0]
                 without[event[2:], field] = f"{why}: what stands there is not looked at"
     return "".join(f"{line}\n" for line in lines), without
+
+
+def for_the_vm(root, scratch):
+    """Those for the kernel that the VM has, in a file: its path."""
+    made = subprocess.run(
+        [f"{root}/testenv/kernel.sh"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    directory = made.stdout.strip()
+    if made.returncode or not directory:
+        sys.exit(made.returncode or 1)
+    path = f"{scratch}/probes.{os.path.basename(directory)}"
+    if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(__file__):
+        try:
+            text, without = resolved(PROBES, directory)
+        except NoLayout as why:
+            sys.exit(f"probes.py: {why}")
+        for sentence in without.values():
+            print(f"probes.py: {sentence}", file=sys.stderr)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+    return path
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
 
 from memory import Wrong, read, write
-from probes import PROBES
 
 TRACE = "/sys/kernel/tracing"
 # The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
@@ -51,11 +50,11 @@ Packet = namedtuple(
 )
 
 
-def wanted(labs):
-    """The lines of PROBES that some of these labs need."""
+def wanted(labs, probes):
+    """Of these lines (probes.py) those that some of these labs need."""
     return [
         line
-        for line in PROBES.splitlines()
+        for line in probes.splitlines()
         if set(labs) & set(WATCHED.get(line[2:].split()[0], LABS))
     ]
 
@@ -69,7 +68,7 @@ class Nic:
     """Soft-RoCE, watched."""
 
     def __init__(self, probes, first=False):
-        """probes: lines as in PROBES. first: of a message only the first packet is written down."""
+        """probes: lines of text (probes.py). first: of a message only the first packet is written down."""
         write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
         write(f"{TRACE}/buffer_size_kb", "4096")
         events = os.open(
@@ -84,6 +83,7 @@ class Nic:
         if any(probe.startswith("p:packet ") for probe in probes):
             write(f"{TRACE}/events/kprobes/packet/filter", only)  # 0: no filter
         self.kinds = dict(map(self.kind, probes))
+        self.where = {about[2:]: where for about, _, where in (p.partition(" ") for p in probes)}
         self.raw, self.known = (
             os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK),
             [],
