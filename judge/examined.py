@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""make check of the labs 05 to 07: the parts of the rubric (assignment.py), and each TODO by itself (pieced.py). The
+"""make check of the labs 05 to 07: the parts of the rubric (assignment.py), and each TODO by itself (blocks.py). The
 program was built outside of the VM, by check.py. Only in the VM."""
 import os
 import random
@@ -9,8 +9,8 @@ import sandbox
 from assignment import MINE, PARTS, WORK, Examiner
 from check_words import say
 from pair import Side
-from parts import LAST
-from pieced import Pieced
+from labs import LAST
+from blocks import Pieced
 from sandbox import OPEN
 from trace import BLOCKS, Nic, wanted
 

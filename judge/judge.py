@@ -11,8 +11,9 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
 from memory import Wrong, read  # noqa: E402
 from pair import Apart, Direct, Flow, Lead, Pair, Side  # noqa: E402
-from parts import BOTH, LABS, LAST, SLOW  # noqa: E402
-from rules import OTHER, killed, notices  # noqa: E402
+from labs import BOTH, LABS, LAST, SLOW  # noqa: E402
+from ends import killed, notices  # noqa: E402
+from sandbox import OTHER  # noqa: E402
 from check_words import say  # noqa: E402
 from run import DONE, PATIENCE, Watched  # noqa: E402
 from sandbox import room_for_output  # noqa: E402

@@ -212,23 +212,6 @@ def poke(places, change):
             os.pwrite(file.fileno(), bytes([byte ^ change]), addr)
 
 
-def apart(sides):
-    """Nothing is mapped by processes of both sides of a pair, where one of them may write."""
-    mapped = [
-        [
-            ((inode, name), rights)
-            for pid in side.members()
-            for _, _, rights, _, inode, name in maps(pid)
-            if rights[3] == "s" and not name.endswith(DEVICE)
-        ]
-        for side in sides.values()
-    ]
-    both = set.intersection(*({what for what, _ in each} for each in mapped))
-    for what, rights in sum(mapped, []):
-        if what in both and rights[1] == "w":
-            raise Wrong(f"both sides have mapped {what[1]}: data may go that way")
-
-
 def sges(element, at, number, most=32):
     return [
         struct.unpack_from("QII", element, at + 16 * i)

@@ -84,7 +84,6 @@ class Pair:
     which on may change; it may return "cut" to end the connection."""
 
     port, lead = 20000, 0  # lead: seconds by which the server goes on before the client
-    pieces = False  # a line comes in two
     nap = 0.5  # seconds after which on("meanwhile", pair) is called, if nothing comes
 
     def __init__(self, on, limit=20):
@@ -173,11 +172,8 @@ class Pair:
                 connection.shutdown(socket.SHUT_RDWR)
             return False
         for role in reversed(turns) if self.lead else turns:
-            line, cut = self.said[role] + b"\n", 6 if self.pieces else 1024
             with suppress(OSError):
-                ends[OTHER[role]].sendall(line[:cut])
-                time.sleep(0.002 if line[cut:] else 0)
-                ends[OTHER[role]].sendall(line[cut:])
+                ends[OTHER[role]].sendall(self.said[role] + b"\n")
             time.sleep(self.lead)
         return True
 

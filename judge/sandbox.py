@@ -83,18 +83,6 @@ def members(role, kind="procs"):
     return list(map(int, read(f"{GROUPS}/{role}/cgroup.{kind}").split()))
 
 
-def listens(user):
-    """The TCP ports on which a user's processes wait for a connection (proc_net_tcp)."""
-    sockets = [
-        line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()
-    ]
-    return {
-        int(line[1].split(":")[1], 16)
-        for line in sockets
-        if line[3] == "0A" and line[7] == str(user)
-    }
-
-
 def end(role):
     """All processes of a control group, and so everything that they had."""
     write(f"{GROUPS}/{role}/cgroup.kill", "1")

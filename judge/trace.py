@@ -6,7 +6,7 @@ import struct
 from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
 
-from memory import Wrong, read, write
+from memory import read, write
 
 TRACE = "/sys/kernel/tracing"
 # The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an

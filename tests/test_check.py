@@ -17,6 +17,7 @@ from samples import ROOT, main, some
 
 sys.path[:0] = [f"{ROOT}/judge", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
+import build  # noqa: E402
 import check  # noqa: E402
 import pieces  # noqa: E402
 import starter  # noqa: E402
@@ -71,9 +72,9 @@ class Check(unittest.TestCase):
             cwd=ROOT,
         )
         if lab not in check.BLOCKS:
-            return check.job(lab, source, path, [])
-        return check.job(
-            lab, source, path, [], check.sanitized(directory), check.alone(lab, directory)
+            return build.job(lab, source, path, [])
+        return build.job(
+            lab, source, path, [], build.sanitized(directory), build.alone(lab, directory)
         )
 
     def judged(self, programs, **how):
@@ -158,7 +159,7 @@ class Check(unittest.TestCase):
         for tongue in "en", "zh":
             with mock.patch.dict(os.environ, LAB_LANG=tongue):
                 for lab, places in starter.places().items():
-                    found = check.unwritten(starter.starter_of(lab))
+                    found = build.unwritten(starter.starter_of(lab))
                     self.assertEqual(set(found), {str(place["number"]) for place in places})
                     for number, what in found.items():
                         self.assertIn(

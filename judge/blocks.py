@@ -10,7 +10,9 @@ from memory import Wrong
 from pair import OTHER, Side
 from room import Room
 from run import PATIENCE, Watched
-from rules import asked, completes, passes, waited
+from ends import passes
+from objects import asked
+from wire import completes, waited
 
 Piece = namedtuple("Piece", "name roles runs rules")
 OPCODES = {"05": (0, "IBV_WR_RDMA_WRITE"), "06": (4, "IBV_WR_RDMA_READ"), "07": (2, "IBV_WR_SEND")}
