@@ -78,45 +78,34 @@ def digest(directory):
 def judged(jobs):
     """Of each job the rows of its parts: in one VM."""
     build.helpers()
+    env = {
+        "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
+        "TESTENV_MEMORY": "512",
+        "TESTENV": "vm",
+        **os.environ,
+        "TESTENV_CLOCK": "virtual",
+        "TESTENV_CPU": CPU,
+        "TESTENV_SEALED": "yes",
+        "TESTENV_PROBES": build.WATCHED,
+        "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG",
+    }
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(jobs, file)
         file.flush()
+        inside = ["python3", "-ISB", "-c", JUDGE, HERE, build.COMPILED, file.name]
         ran = subprocess.run(
-            [
-                f"{ROOT}/testenv/testenv.sh",
-                "run",
-                "python3",
-                "-ISB",
-                "-c",
-                JUDGE,
-                HERE,
-                build.COMPILED,
-                file.name,
-            ],
+            [f"{ROOT}/testenv/testenv.sh", "run", *inside],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
             check=False,
-            env={
-                "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
-                "TESTENV_MEMORY": "512",
-                "TESTENV": "vm",
-                **os.environ,
-                "TESTENV_CLOCK": "virtual",
-                "TESTENV_CPU": CPU,
-                "TESTENV_SEALED": "yes",
-                "TESTENV_PROBES": build.WATCHED,
-                "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG",
-            },
+            env=env,
         )
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
-        print(
-            *[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")],
-            sep="\n",
-            file=sys.stderr,
-        )
+        said = [line for line in ran.stdout.splitlines() if not line.startswith("ROW ")]
+        print(*said, sep="\n", file=sys.stderr)
         sys.exit(say("no vm", status=ran.returncode))
     return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
 

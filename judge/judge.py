@@ -116,11 +116,30 @@ class Judge:
         run = self.pair(programs, options.split() if len(options) < 200 else [])
         return any(run.status(role) and not run.todo(role) for role in OTHER)
 
+    def row(self, part, why):
+        """Of a part, with what the last run's program said, if it was that."""
+        words, options = "", ""
+        if why and self.last:
+            run, role = self.last
+            sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
+            if not run.todo(role) and not run.spoilt:
+                words = "; ".join(filter(None, map(run.words, sides)))
+            options = " ".join(run.arguments)
+        return {
+            "part": part.name,
+            "todo": part.todo,
+            "right": not why,
+            "why": why,
+            "says": words,
+            "options": options,
+            "memory": bool(why and self.last and killed(*self.last)),
+        }
+
     def judge(self, job):
         """The rows of a program."""
         self.job, self.runs, rows = job, {}, []
         for part in LABS[job["lab"]].parts:
-            self.last, words, options = None, "", ""
+            self.last = None
             wrong = next((row["part"] for row in rows if not row["right"]), "")
             try:
                 why = (
@@ -132,28 +151,9 @@ class Judge:
                 why = say("nothing seen", reason=repr(reason))
             except Wrong as reason:
                 why = str(reason)
-            if why and self.last:
-                run, role = self.last
-                sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
-                words = (
-                    ""
-                    if run.todo(role) or run.spoilt
-                    else "; ".join(filter(None, map(run.words, sides)))
-                )
-                options = " ".join(run.arguments)
-            rows.append(
-                {
-                    "part": part.name,
-                    "todo": part.todo,
-                    "right": not why,
-                    "why": why,
-                    "says": words,
-                    "options": options,
-                    "memory": bool(why and self.last and killed(*self.last)),
-                }
-            )
+            rows.append(self.row(part, why))
             if why and not wrong and self.last and not job["unwritten"] and not job.get("first"):
-                rows[-1]["shows"] = self.shows(options)
+                rows[-1]["shows"] = self.shows(rows[-1]["options"])
             if why and job.get("first"):
                 break
         return rows
@@ -172,7 +172,7 @@ def main(path):
         print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
     if len(ours) < len(jobs):
         sys.pycache_prefix, ours_compiled = None, sys.pycache_prefix
-        import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which examine.py takes
+        import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which assignment.py takes
 
         sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time

@@ -123,93 +123,54 @@ def queue_pair(kind=2, srq=None, inline=None, selective=False):
     return demand
 
 
+def attributes(run, role, kind, rights, qkey, asks, answers):
+    """What a call of ibv_modify_qp must have: of each state the attribute, its field, its value, and why."""
+    peer, mtu = OTHER[role], min(run.number(side, "mtu") for side in OTHER).bit_length() - 8
+    init = [("qp_access_flags", "access", rights, "why access")] if kind != 4 else []
+    rtr = [
+        ("dest_qp_num", "dest", run.number(peer, "qpn"), "why dest"),
+        ("rq_psn", "rq_psn", run.number(peer, "psn"), "why peer psn"),
+        ("path_mtu", "mtu", mtu, "why mtu"),
+        ("is_global", "is_global", 1, ""),
+        ("sgid_index", "sgid", 1, ""),
+    ]
+    deep = [("max_dest_rd_atomic", "answers", answers if role == "server" else 0, "why answers")]
+    rts = [("sq_psn", "sq_psn", run.number(role, "psn"), "why own psn")]
+    wide = [("max_rd_atomic", "asks", asks if role == "client" else 0, "why asks")]
+    return {
+        1: init + ([("qkey", "qkey", qkey, "")] if qkey else []),
+        2: (rtr if kind != 4 else []) + (deep if kind == 2 else []),
+        3: rts + (wide if kind == 2 else []),
+    }
+
+
 def states(kind=2, asks=0, answers=0, qkey=None, cm=False, **access):
     """RESET -> INIT -> RTR -> RTS, with what the peer has said. access: the peer's rights, by role; asks, answers:
     READs and atomics at a time, of the client and of the server; cm: the connection manager does it.
     """
 
-    def demand(run, role):
-        calls = run.of(role, "modify_qp")
-        peer = OTHER[role]
-        for state, name in STATES.items():
-            call = next((f for f in calls if f["state"] == state), None)
-            if not call:
-                return say("no state", role=role, state=name)
-            lacking = NEEDED[kind][state] & ~call["mask"]
-            if lacking and not cm:
-                return say(
-                    "mask",
-                    role=role,
-                    state=name,
-                    what=" | ".join("IBV_QP_" + MASK[b] for b in MASK if lacking & b),
-                )
-            right = {
-                "qp_access_flags": (
-                    state == 1 and kind != 4,
-                    "access",
-                    access.get(role, 0),
-                    "why access",
-                ),
-                "qkey": (state == 1 and qkey, "qkey", qkey, ""),
-                "dest_qp_num": (
-                    state == 2 and kind != 4,
-                    "dest",
-                    run.number(peer, "qpn"),
-                    "why dest",
-                ),
-                "rq_psn": (
-                    state == 2 and kind != 4,
-                    "rq_psn",
-                    run.number(peer, "psn"),
-                    "why peer psn",
-                ),
-                "path_mtu": (
-                    state == 2 and kind != 4,
-                    "mtu",
-                    min(run.number(side, "mtu") for side in OTHER).bit_length() - 8,
-                    "why mtu",
-                ),
-                "is_global": (state == 2 and kind != 4, "is_global", 1, ""),
-                "sgid_index": (state == 2 and kind != 4, "sgid", 1, ""),
-                "max_dest_rd_atomic": (
-                    state == 2 and kind == 2,
-                    "answers",
-                    answers if role == "server" else 0,
-                    "why answers",
-                ),
-                "sq_psn": (state == 3, "sq_psn", run.number(role, "psn"), "why own psn"),
-                "max_rd_atomic": (
-                    state == 3 and kind == 2,
-                    "asks",
-                    asks if role == "client" else 0,
-                    "why asks",
-                ),
-            }
-            for attribute, (counts, field, value, why) in right.items():
-                if counts and (not cm or field in ("asks", "answers")) and call[field] != value:
-                    return say(
-                        "attribute",
-                        role=role,
-                        state=name,
-                        name=attribute,
-                        found=shown(field, call[field]),
-                        right=shown(field, value),
-                        why=say(why) if why else "",
-                    )
-            if (
-                state == 3
-                and kind == 2
-                and not (call["timeout"] and call["retry_cnt"] and call["rnr_retry"])
-            ):
-                return say(
-                    "attribute",
-                    role=role,
-                    state=name,
-                    name="timeout, retry_cnt or rnr_retry",
-                    found=0,
-                    right="more",
-                    why="",
-                )
+    def state_right(run, role, state, name):
+        call = next((f for f in run.of(role, "modify_qp") if f["state"] == state), None)
+        if not call:
+            return say("no state", role=role, state=name)
+        if (lacking := NEEDED[kind][state] & ~call["mask"]) and not cm:
+            what = " | ".join("IBV_QP_" + MASK[b] for b in MASK if lacking & b)
+            return say("mask", role=role, state=name, what=what)
+        where = {"role": role, "state": name}
+        wanted = attributes(run, role, kind, access.get(role, 0), qkey, asks, answers)
+        for attribute, field, right, why in wanted[state]:
+            if (not cm or field in ("asks", "answers")) and call[field] != right:
+                both = {"found": shown(field, call[field]), "right": shown(field, right)}
+                reason = say(why) if why else ""
+                return say("attribute", name=attribute, why=reason, **both, **where)
+        patient = call["timeout"] and call["retry_cnt"] and call["rnr_retry"]
+        if state == 3 and kind == 2 and not patient:
+            name = "timeout, retry_cnt or rnr_retry"
+            return say("attribute", name=name, found=0, right="more", why="", **where)
         return None
+
+    def demand(run, role):
+        wrong = (state_right(run, role, state, name) for state, name in STATES.items())
+        return next(filter(None, wrong), None)
 
     return demand

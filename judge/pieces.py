@@ -8,7 +8,7 @@ import subprocess
 
 import starter
 
-# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (seen.py: "meanwhile")
+# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (run.py: "meanwhile")
 STAY = """
 static void stay(int status, void *_) { extern int usleep(unsigned); if (status) usleep(1000000); }
 __attribute__((constructor)) static void stays(void) { extern int on_exit(void (*)(int, void *), void *); on_exit(stay, 0); }

@@ -152,49 +152,60 @@ class Nic:
             self.inside = next(
                 (d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None
             )
-        inside = self.inside or 0
         seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
-        now, asked, creator, packets, closing, exiting = {}, {}, {}, set(), set(), set()
-        for thread, kind, f in events:
-            if kind == "copy":
-                if region := now.get(f["mr"] + inside):
-                    seen.copies.append(
-                        Copy(
-                            region.thread,
-                            region.addr + f["iova"] - region.iova,
-                            f["len"],
-                            f["dir"] == 0,
-                        )
-                    )
-            elif kind == "register":
-                asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
-            elif kind == "registered" and thread in asked and f["mr"] < ERROR:
-                now[f["mr"]] = asked.pop(thread)
-                seen.regions.append(now[f["mr"]])
-            elif kind == "create_qp":
-                creator[f["qp"]] = thread
-                seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
-            elif kind == "create_cq":
-                seen.queues.append((thread, "completion", 0))
-            elif kind == "modify_qp":
-                for name, mask in MASKS.items():
-                    seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
-            elif kind == "packet" and f["opcode"] in FIRST:
-                if (
-                    one := (f["qp"], f["opcode"], f["psn"])
-                ) not in packets:  # sent again, it counts once
-                    packets.add(one)
-                    seen.sent[creator.get(f["qp"])] += 1
-            elif kind == "exits":
-                exiting.add(thread)
-            elif kind == "closing":
-                closing.add(thread)
-            elif kind == "closed":
-                closing.discard(thread)
-                seen.left.extend([(thread, "the device")] * (thread in exiting))
-            elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
-                seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
+        memory_of(events, seen, self.inside or 0)
+        queues_of(events, seen)
+        left_of(events, seen)
         return seen
+
+
+def memory_of(events, seen, inside):
+    """Its regions, and what the NIC copied there."""
+    now, asked = {}, {}
+    for thread, kind, f in events:
+        if kind == "copy":
+            if region := now.get(f["mr"] + inside):
+                at = region.addr + f["iova"] - region.iova
+                seen.copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
+        elif kind == "register":
+            asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
+        elif kind == "registered" and thread in asked and f["mr"] < ERROR:
+            now[f["mr"]] = asked.pop(thread)
+            seen.regions.append(now[f["mr"]])
+
+
+def queues_of(events, seen):
+    """Its queues, their attributes, and the messages that were sent."""
+    creator, packets = {}, set()
+    for thread, kind, f in events:
+        if kind == "packet" and f["opcode"] in FIRST:
+            one = (f["qp"], f["opcode"], f["psn"])
+            if one not in packets:  # sent again, it counts once
+                packets.add(one)
+                seen.sent[creator.get(f["qp"])] += 1
+        elif kind == "create_qp":
+            creator[f["qp"]] = thread
+            seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
+        elif kind == "create_cq":
+            seen.queues.append((thread, "completion", 0))
+        elif kind == "modify_qp":
+            for name, mask in MASKS.items():
+                seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
+
+
+def left_of(events, seen):
+    """What it had not given back when the kernel closed its device."""
+    closing, exiting = set(), set()
+    for thread, kind, _ in events:
+        if kind == "exits":
+            exiting.add(thread)
+        elif kind == "closing":
+            closing.add(thread)
+        elif kind == "closed":
+            closing.discard(thread)
+            seen.left.extend([(thread, "the device")] * (thread in exiting))
+        elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
+            seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
 
 
 def packet(f):

@@ -99,6 +99,27 @@ def joined(found, wanted):
     return out
 
 
+def field_right(found, number, role, kind, fields):
+    """Of a message: what has another value than it must have."""
+    for field, value in fields.items():
+        value, why = value if isinstance(value, tuple) else (value, "")
+        if (seen := getattr(found, field)) == value:
+            continue
+        numbers = ("va", "rkey", "add", "compare", "invalidates", "imm")
+        form = hex if field in numbers else str
+        return say(
+            "field",
+            number=number,
+            role=role,
+            what=kind,
+            name={"va": "remote_addr"}.get(field, field),
+            found=form(seen),
+            right=form(value),
+            why=say(why) if why else "",
+        )
+    return None
+
+
 def sends(role, right, name="messages"):
     """right(run): of each message the kind, and fields that it has, in order."""
 
@@ -107,6 +128,7 @@ def sends(role, right, name="messages"):
             return None
         wanted = right(run)
         found = joined(getattr(run, name)(role), wanted)
+        many = {"role": role, "right": len(wanted)}
         for number, (kind, fields) in enumerate(wanted):
             if number >= len(found) and run.spoilt and run.harm.env and run.status(role):
                 return None  # it has noticed, and stopped
@@ -114,43 +136,15 @@ def sends(role, right, name="messages"):
                 key = "messages" if number else "no message"
                 if number and waits_in_vain(run, role):
                     key = "unsignalled"
-                return say(key, role=role, what=kind, found=number, right=len(wanted))
-            if KINDS.get(found[number].opcode & 31) != kind:
-                return say(
-                    "opcode",
-                    number=number,
-                    role=role,
-                    found=KINDS.get(found[number].opcode & 31),
-                    right=kind,
-                )
-            for field, value in fields.items():
-                value, why = value if isinstance(value, tuple) else (value, "")
-                seen = getattr(found[number], field)
-                if seen != value:
-                    shown = {"va": "remote_addr"}.get(field, field)
-                    form = (
-                        hex
-                        if field in ("va", "rkey", "add", "compare", "invalidates", "imm")
-                        else str
-                    )
-                    return say(
-                        "field",
-                        number=number,
-                        role=role,
-                        what=kind,
-                        name=shown,
-                        found=form(seen),
-                        right=form(value),
-                        why=say(why) if why else "",
-                    )
+                return say(key, what=kind, found=number, **many)
+            is_kind = KINDS.get(found[number].opcode & 31)
+            if is_kind != kind:
+                return say("opcode", number=number, role=role, found=is_kind, right=kind)
+            if wrong := field_right(found[number], number, role, kind, fields):
+                return wrong
         if len(found) > len(wanted):
-            return say(
-                "messages",
-                role=role,
-                what=wanted[-1][0] if wanted else "any",
-                found=len(found),
-                right=len(wanted),
-            )
+            what = wanted[-1][0] if wanted else "any"
+            return say("messages", what=what, found=len(found), **many)
         return None
 
     return demand
