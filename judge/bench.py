@@ -114,7 +114,8 @@ class Midway:
     def on(self, step, run):
         if step == "meanwhile" and not self.flipped and run.pair.nap < 0.5:
             gone = (counter("sent_pkts") - self.sent[-1]) * MTU // len(self.message)
-            if 3 <= gone < (6, 28)[self.move() % 2]:
+            # A buffer that was packed before is packed again later, with seven under way.
+            if gone in (range(3, 6), range(5, 24))[self.move() % 2]:
                 self.flipped = self.flip(run.pair)
         if step == "verify":
             self.verified(run.pair)

@@ -312,8 +312,8 @@ PLANTED = {
             packs_if("i < depth"),
         ),
         "packs-the-first-alone": (
-            "itself",
-            "measuring: copy: what changes in the memory",
+            "copy",
+            "ibv_dealloc_pd: Device or resource busy",
             [
                 (
                     r"if \(method == METHOD_COPY\)\s+layout_pack.*?;",
