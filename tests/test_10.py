@@ -245,7 +245,7 @@ class Dying(SrqTest):
         self.lost(server, 80)
 
     def test_one_that_sends_without_a_credit(self):
-        """A message more than it has asked for (run.sh builds it): it alone is dropped."""
+        """A message more than it has asked for (builds.py makes it): it alone is dropped."""
         port, server = self.begin()
         client = self.client(port, 2, "-n", "20")
         greedy = os.path.join(ROOT, "build", "greedy")

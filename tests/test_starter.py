@@ -373,7 +373,7 @@ class Release(unittest.TestCase):
         self.assertEqual((refused.returncode, os.path.exists(f"{tree}/another")), (2, False))
         self.assertIn("the starter of lab 04 was its sample itself", refused.stderr)
         subprocess.run(["make", "-s", "all"], cwd=tree, check=True)
-        shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which run.sh makes
+        shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which builds.py makes
         for own in ("my05", "my06"):
             subprocess.run(["make", "-s", "-C", own], cwd=tree, check=True)
         programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
@@ -384,7 +384,7 @@ class Release(unittest.TestCase):
                 "bench/measure.sh ''",
                 "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
                 "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }",
-                "python3 tests/test_pairs.py Defaults",
+                "python3 tests/runner.py test_pairs.Defaults",
             )
         ]
         demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
@@ -405,7 +405,7 @@ class Release(unittest.TestCase):
             ],
             handin[0],
         )
-        self.assertIn("ok - ", pairs[0])
+        self.assertIn('"outcome": "passed"', pairs[0])
         self.assertEqual(
             [done[1] for done in (demo, bench, handin, checked, pairs)],
             [0, 0, 1, 0, 0],
