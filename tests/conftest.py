@@ -148,6 +148,7 @@ class Running:
         for line in self.process.stdout:
             if not line.startswith(MARK):
                 self.said += [line] if line.strip() else []
+                stray += line if line.startswith("not ok") else ""
                 continue
             told = json.loads(line[len(MARK) :])
             if told["test"] in self.waiting:
@@ -297,7 +298,7 @@ def pytest_terminal_summary(terminalreporter):
     write = terminalreporter.write_line
     for running in getattr(terminalreporter._session, "running", ()):
         for line in running.said:
-            if line.startswith("# "):
+            if line.startswith(("# ", "ok - ")):
                 write(line.rstrip())
     some = os.environ["HV_SOME"]
     write(f"of much that is alike some, HV_SOME={some}; HV_SOME=all takes all; build/ is {OUT}")
