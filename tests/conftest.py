@@ -166,12 +166,13 @@ class Running:
         if self.group.unstable and status == 77:
             return self.rest("skipped", "".join(self.said))
         why = stray or f"has not come to its end: exit status {status}"
-        for test in [t for t in self.waiting if self.waiting[t] is not None]:
+        left = [test for test in self.waiting if self.waiting[test] is not None]
+        for test in left:
             skip = [text for name, text in self.skipped.items() if named(name) in test]
             self.tell(
                 test, *(("skipped", skip[0]) if skip else ("failed", why + "\n" + self.tail()))
             )
-        if stray or not ended:
+        if not left and (stray or not ended):
             self.reports.put((self.last, "failed", why + "\n" + self.tail(), 0))
         return None
 

@@ -85,6 +85,19 @@ class Ended:
         return f"exit status {self.status}\nstdout:\n{self.out}\nstderr:\n{self.err}"
 
 
+def ran(command, check=False, timeout=900, **more):
+    """A command that has ended: returncode, stdout and stderr as text."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=check,
+        **more,
+    )
+
+
 def start(sample, *args, there=(), **more):
     """there: a command before the program, testenv/there.sh say."""
     return subprocess.Popen(
