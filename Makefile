@@ -180,13 +180,15 @@ bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what gra
 
 ##@ Develop ## 开发
 
-test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试；ONLY=list）
+tests = pytest tests -m "$1" $(if $(filter list,$(ONLY)),--collect-only -qq,--only="$(ONLY)")
+
+test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts, or as pytest -k; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试，或 pytest -k 的表达式；ONLY=list）
 	@testenv/deps.sh build vm wire test
-	@tests/run.sh quick
+	@$(call tests,quick)
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines ## 全部测试：还包括 sanitizer、故障、其他内核、处理器和机器
 	@testenv/deps.sh build vm wire bench fabric test test-all
-	@tests/run.sh $(or $(TIER),all)
+	@$(call tests,$(if $(filter quick rest,$(TIER)),$(TIER),quick or rest))
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...) ## 把一千万行残缺的文本喂给读取外来输入的代码（RUNS=...）
 	@testenv/deps.sh build test

@@ -49,6 +49,7 @@ fabric /usr/lib*/umad2sim/libumad2sim.so:/usr/lib*/*/umad2sim/libumad2sim.so  li
 fabric opensm                          opensm            opensm               opensm           opensm
 fabric ibnetdiscover                   infiniband-diags  infiniband-diags     infiniband-diags infiniband-diags
 fabric dot                             graphviz          graphviz             graphviz         graphviz
+test  pytest                           python3-pytest    python3-pytest       python3-pytest   python-pytest
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 test  clang                            clang             clang                clang            clang
