@@ -52,19 +52,24 @@ step() {
 	"${@:2}" || { status=$? && why=${why:-"${*:2} ended with status $status"} && return 1; }
 }
 
+# steps DATA BACK - connects, writes, reads back and compares
+steps() {
+	step connect there "$here/run.sh" --at "$app" serve && step connect join || return
+	if [ -n "${SPOIL:-}" ]; then bash -c "$SPOIL"; fi
+	step write put "$1" && step read get "$2" || return
+	[ "${compares:-}" = itself ] || cmp "$1" "$2" || { why='other data came back' && return 1; }
+}
+
 # client - in the first VM: all steps, then what the counters say
 client() {
-	local data=/run/data back=/run/back sent start=$EPOCHREALTIME status=0 why=''
+	local data=/run/data sent start=$EPOCHREALTIME status why=''
 	head -c $bytes /dev/urandom >$data
 	sent=$(cat $counter)
-	if step connect there "$here/run.sh" --at "$app" serve && step connect join; then
-		if [ -n "${SPOIL:-}" ]; then bash -c "$SPOIL"; fi
-		step write put $data && step read get $back &&
-			{ cmp $data $back || { status=1 && why='other data came back'; }; }
-	fi
-	mark leave
-	leave || { [ $status != 0 ] || { status=1 && why='leave failed'; }; }
-	there "$here/run.sh" --at "$app" unserve || { [ $status != 0 ] || { status=1 && why='unserve failed'; }; }
+	steps $data /run/back
+	status=$?
+	# What was set up is undone, also where something failed on the way.
+	step leave leave || status=1
+	step leave there "$here/run.sh" --at "$app" unserve || status=1
 	mark end
 	sleep 0.2 # the last packets are on their way
 	echo "sent_pkts=$(($(cat $counter) - sent)) us=$((${EPOCHREALTIME/./} - ${start/./})) status=$status why=$why" \

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash disable=SC2034,SC2154
+# RDS: datagrams that arrive, in order, by a socket of the kernel; rds.py sends them.
+# client SEND 4144 | a datagram of 4096 bytes behind RDS's header of 48 | 4096 字节的数据报，前面是 48 字节的 RDS 头
+# server SEND 4144 | a datagram of 4096 bytes behind RDS's header of 48 | 4096 字节的数据报，前面是 48 字节的 RDS 头
+# client SEND + | a header alone, which acknowledges, or a short message | 只有头（确认），或者一条短消息
+# server SEND + | a header alone, which acknowledges, or a short message | 只有头（确认），或者一条短消息
+needs=above-rds
+
+serve() {
+	has rds_rdma
+	setsid "$here/rds.py" serve >/dev/null 2>&1 </dev/null &
+}
+join() {
+	has rds_rdma
+	sleep 2 # Python starts slowly there
+}
+put() { "$here/rds.py" put "$1"; }
+get() { "$here/rds.py" get "$1" $bytes; }
+leave() { :; }
+unserve() { pkill -f 'rds.py serve'; }
