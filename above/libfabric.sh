@@ -9,7 +9,7 @@ compares=itself
 ping() { fi_pingpong -p verbs -e msg -S 65536 -I $((bytes / 65536)) -c "$@"; }
 once() {
 	there bash -c "$(declare -f ping); bytes=$bytes; ping" >/dev/null &
-	sleep 2
+	sleep 2 # the client asks but once
 	ping $server && wait $!
 }
 serve() { :; }

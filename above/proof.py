@@ -144,7 +144,7 @@ class Proof:
             if times > 1:
                 print("  " + said(f"{times} times:", f"重复 {times} 次："))
             for line in lines[:length]:
-                print(self.line(*line))
+                print(("  | " if times > 1 else "    ") + self.line(*line))
             lines = lines[length * times :]
 
     def line(self, side, what, size, packets, number):
@@ -152,7 +152,7 @@ class Proof:
         arrow = f"{text:<22} -->" if side == "client" else f"<-- {text:<22}"
         words = self.words.get((side, what, str(size))) or self.words.get((side, what, "+"), "")
         unit = said("packets" if packets * number > 1 else "packet", "个包")
-        return f"    {arrow} {packets * number:>4} {unit:<8} {words}".rstrip()
+        return f"{arrow} {packets * number:>4} {unit:<8} {words}".rstrip()
 
 
 def verdict(proof, size, client):

@@ -10,11 +10,9 @@ needs=above-rds
 serve() {
 	has rds_rdma
 	setsid "$here/rds.py" serve >/dev/null 2>&1 </dev/null &
+	until_true 20 [ -e /run/rds.ready ]
 }
-join() {
-	has rds_rdma
-	sleep 2 # Python starts slowly there
-}
+join() { has rds_rdma; }
 put() { "$here/rds.py" put "$1"; }
 get() { "$here/rds.py" get "$1" $bytes; }
 leave() { :; }

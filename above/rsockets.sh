@@ -7,10 +7,14 @@
 # server WRITE + | the receiver tells where there is room again | 告诉对方哪里又有空间
 needs=above-rsockets
 
-listen() { setsid rcopy >/dev/null 2>&1 </dev/null & }
-serve() { listen; }
-join() { listen && sleep 1; }
-put() { rcopy "$1" $server:/run/stored >/dev/null; }
-get() { there rcopy /run/stored "10.0.1.2:$1" >/dev/null; }
+# setsid: it stays when the command that starts it has ended.
+serve() {
+	setsid rcopy >/dev/null 2>&1 </dev/null &
+	until_true 20 pgrep -x rcopy >/dev/null
+}
+join() { serve; }
+# Refused, as long as the other one does not listen yet.
+put() { until_true 20 rcopy "$1" $server:/run/stored >/dev/null; }
+get() { until_true 20 there rcopy /run/stored "10.0.1.2:$1" >/dev/null; }
 leave() { pkill -x rcopy; }
 unserve() { pkill -x rcopy; }

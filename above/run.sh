@@ -30,6 +30,7 @@ counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
 # mark STEP - the packets from here on belong to it
 mark() { echo "$1" >"/dev/udp/$server/9"; }
 there() { "$root/testenv/there.sh" "$@"; }
+prepare() { :; } # an APP's own: on this machine, before the VMs start
 # until_true SECONDS COMMAND…
 until_true() {
 	local end=$((SECONDS + $1))
@@ -80,7 +81,10 @@ client() {
 # outside - on this machine: one APP
 outside() {
 	local pcap=$root/results/above/$app.pcap said=$root/results/above/$app.said status
+	# shellcheck source=/dev/null
+	. "$here/$app.sh"
 	"$root/testenv/deps.sh" build vm wire "$needs" || return 1
+	prepare || return 1
 	mkdir -p "$root/results/above"
 	rm -f "$pcap" "$said"
 	cd "$here" || return
@@ -110,7 +114,6 @@ esac
 worst=0
 for app; do
 	[ -e "$here/$app.sh" ] && [ "$app" != run ] || { echo "run.sh: no APP $app: $all" >&2 && exit 2; }
-	needs=$(sed -n 's/^needs=//p' "$here/$app.sh")
 	(outside)
 	status=$?
 	if [ $worst = 0 ] || [ $status = 1 ]; then worst=$status; fi
