@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2154
 # rsockets: a library with the calls of sockets; rcopy copies a file by them.
-# client WRITE IMM + | bytes of the stream go into the ring of the receiver, the immediate says how many | 字节流写进接收方的环形缓冲区，立即数说明有多少
-# server WRITE IMM + | the same from the server | 服务器也这样做
-# client WRITE + | the sender tells where there is room again | 告诉对方哪里又有空间
-# server WRITE + | the receiver tells where there is room again | 告诉对方哪里又有空间
+# client WRITE IMM 16 | the receiver tells where there is room again (credits) | 告诉对方哪里又有空间（信用）
+# server WRITE IMM 16 | the receiver tells where there is room again (credits) | 告诉对方哪里又有空间（信用）
+# client WRITE IMM 0 | no more data comes | 不再有数据
+# server WRITE IMM 0 | no more data comes | 不再有数据
+# client WRITE IMM + | bytes of the stream, into the receiver's ring | 字节流，写进接收方的环形缓冲区
+# server WRITE IMM + | bytes of the stream, into the receiver's ring | 字节流，写进接收方的环形缓冲区
 needs=above-rsockets
 
 # setsid: it stays when the command that starts it has ended.

@@ -24,7 +24,7 @@ bytes=262144
 all='nvme nfs iser rds rsockets libfabric ucx mpi'
 # For all of them one image, beside the samples' own. What a kernel has not is passed over.
 modules='brd nvme_rdma nvmet_rdma nvme_tcp nvmet_tcp nfsv4 nfsd rpcrdma sd_mod ib_iser ib_isert
-	target_core_iblock iscsi_tcp rds_rdma rds_tcp'
+	target_core_iblock iscsi_tcp crc32c_generic rds_rdma rds_tcp'
 counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
 
 # mark STEP - the packets from here on belong to it
