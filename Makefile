@@ -125,7 +125,7 @@ fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, path
 ##@ Above the verbs ## verbs 的上层
 
 above: ## move data by NVMe, NFS, iSCSI, MPI and others over RDMA, and prove it by the packets (APP=nvme: one; BY=tcp: without) ## 让 NVMe、NFS、iSCSI、MPI 等通过 RDMA 搬运数据，并用抓到的包证明（APP=nvme：只做一个；BY=tcp：不用 RDMA）
-	@BY="$(BY)" SPOIL="$(SPOIL)" above/run.sh $(APP)
+	@above/run.sh $(APP)
 
 .PHONY: above
 

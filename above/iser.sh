@@ -8,10 +8,12 @@
 # server INVALIDATE + | the target sends the answer and invalidates the host's rkey | 目标端发送应答，并使主机的 rkey 失效
 # server SEND + | the target sends the answer | 目标端发送应答
 needs=above-iser
+portal=10.0.1.1:3260
 config=/sys/kernel/config
 core=$config/target/core/iblock_0
 name=iqn.2026-01.verbs:disk
 group=$config/target/iscsi/$name/tpgt_1
+block=${BLOCK:-65536} # bytes of one read or write
 transport=iser
 [ "${BY:-rdma}" = rdma ] || transport=default
 
@@ -21,8 +23,8 @@ serve() {
 	mkdir -p $core/disk
 	echo udev_path=/dev/ram0 >$core/disk/control
 	echo 1 >$core/disk/enable
-	mkdir -p $group/np/$server:3260 $group/lun/lun_0
-	[ $transport != iser ] || echo 1 >$group/np/$server:3260/iser
+	mkdir -p $group/np/$portal $group/lun/lun_0
+	[ $transport != iser ] || echo 1 >$group/np/$portal/iser
 	ln -s $core/disk $group/lun/lun_0/disk
 	echo 0 >$group/attrib/authentication
 	echo 1 >$group/attrib/generate_node_acls # any initiator may log in
@@ -35,19 +37,19 @@ join() {
 	mkdir -p /run/lock/iscsi
 	echo InitiatorName=iqn.2026-01.verbs:host >/etc/iscsi/initiatorname.iscsi
 	iscsid
-	iscsiadm -m node -o new -T $name -p $server:3260 -I $transport >/dev/null &&
-		iscsiadm -m node -T $name -p $server:3260 -l >/dev/null &&
+	iscsiadm -m node -o new -T $name -p $portal -I $transport >/dev/null &&
+		iscsiadm -m node -T $name -p $portal -l >/dev/null &&
 		until_true 20 [ -b /dev/sda ]
 }
-put() { dd if="$1" of=/dev/sda bs=64K oflag=direct status=none; }
-get() { dd if=/dev/sda of="$1" bs=64K count=$((bytes / 65536)) iflag=direct status=none; }
+put() { dd if="$1" of=/dev/sda bs="$block" oflag=direct status=none; }
+get() { dd if=/dev/sda of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }
 leave() {
-	iscsiadm -m node -T $name -p $server:3260 -u >/dev/null
+	iscsiadm -m node -T $name -p $portal -u >/dev/null
 	iscsiadm -m node -T $name -o delete
 	iscsiadm -k 0
 }
 unserve() {
 	echo 0 >$group/enable
 	rm $group/lun/lun_0/disk
-	rmdir $group/lun/lun_0 $group/np/$server:3260 $group "${group%/*}" $core/disk $core
+	rmdir $group/lun/lun_0 $group/np/$portal $group "${group%/*}" $core/disk $core
 }

@@ -18,7 +18,7 @@ serve() {
 	exportfs -o rw,no_root_squash,insecure,fsid=0 10.0.1.2:/run/export
 	rpc.mountd -N 3
 	rpc.nfsd -N 3 --rdma=20049 2 # listens on TCP port 2049, too
-	echo Y >$nfsd/v4_end_grace # or the first access waits 90 s for clients of before
+	echo Y >$nfsd/v4_end_grace   # or the first access waits 90 s for clients of before
 }
 join() {
 	local port=20049

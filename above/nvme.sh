@@ -9,6 +9,7 @@
 # server SEND 16 | the target sends the completion: 16 bytes | 目标端发送完成消息：16 字节
 needs=above-nvme
 by=${BY:-rdma}
+block=${BLOCK:-65536} # bytes of one read or write
 config=/sys/kernel/config
 disk=$config/nvmet/subsystems/disk
 port=$config/nvmet/ports/1
@@ -30,7 +31,7 @@ join() {
 	has "nvme_$by"
 	nvme connect -t "$by" -a $server -s 4420 -n disk -i 1 && until_true 10 [ -b /dev/nvme0n1 ]
 }
-put() { dd if="$1" of=/dev/nvme0n1 bs=64K oflag=direct status=none; }
-get() { dd if=/dev/nvme0n1 of="$1" bs=64K count=$((bytes / 65536)) iflag=direct status=none; }
+put() { dd if="$1" of=/dev/nvme0n1 bs="$block" oflag=direct status=none; }
+get() { dd if=/dev/nvme0n1 of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }
 leave() { nvme disconnect -n disk && until_true 10 [ ! -e /dev/nvme0n1 ]; }
 unserve() { rm $port/subsystems/disk && rmdir $port $disk/namespaces/1 $disk; }

@@ -86,7 +86,9 @@ def sentences(app):
     found = {}
     with open(os.path.join(HERE, app + ".sh"), encoding="utf-8") as file:
         for line in file:
-            if match := re.match(r"# (client|server) (\S+(?: IMM)?) (\d+|\+) \| (.*) \| (.*)", line):
+            if match := re.match(
+                r"# (client|server) (\S+(?: IMM)?) (\d+|\+) \| (.*) \| (.*)", line
+            ):
                 side, name, size, *words = match.groups()
                 found[side, name, size] = said(*words)
     return found

@@ -14,6 +14,7 @@
 # packets belong to which step. The capture stays in results/above/APP.pcap.
 #
 #   BY=tcp   the same over TCP, where APP can: all the data arrives, and the verdict is FAIL
+#   BLOCK=4096        bytes of one read or write; nvme and iser
 #   SPOIL="COMMAND"   what the client does between connecting and writing
 # Exit status: 0 all passed, 1 one failed, 77 none failed, one could not run.
 set -uo pipefail
@@ -89,7 +90,7 @@ outside() {
 	rm -f "$pcap" "$said"
 	cd "$here" || return
 	TESTENV=vm TESTENV_HOSTS=2 TESTENV_MODULES=$(echo $modules) CAPTURE=ip TESTENV_LIMIT=${TESTENV_LIMIT:-150} \
-		TESTENV_PASS='BY SPOIL CAPTURE' "$root/testenv/testenv.sh" run \
+	TESTENV_PASS='BY BLOCK SPOIL CAPTURE' "$root/testenv/testenv.sh" run \
 		"$root/testenv/capture.sh" "$pcap" "$here/run.sh" --client "$app" >&2
 	status=$?
 	if [ -s "$said" ]; then
