@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # iSER: iSCSI, whose commands are SCSI's, over RDMA. The server lends a disk, the client has it as /dev/sda.
 # client SEND 76 | the host sends a command: 48 bytes of iSCSI behind 28 of iSER, which say where its memory is | 主机发送命令：28 字节的 iSER 头说明内存在哪里，后面是 48 字节的 iSCSI
 # client SEND + | the host sends a command with the first part of the data in the same message | 主机发送命令，数据的第一部分在同一条消息里

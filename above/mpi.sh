@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # Open MPI: mpi.c sends messages of 64 KiB between two ranks, by libfabric's reliable datagrams over verbs.
 # client SEND 16448 | a quarter of a message, 16 KiB, behind a header of 64 bytes | 一条消息的四分之一（16 KiB），前面是 64 字节的头
 # server SEND 16448 | a quarter of a message, 16 KiB, behind a header of 64 bytes | 一条消息的四分之一（16 KiB），前面是 64 字节的头

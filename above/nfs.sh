@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # NFS 4.2: the client mounts a directory of the server. A file's data is not in the RPC call.
 # client SEND + | the client sends a call, which says where its data is | 客户端发送调用，其中说明数据在哪里
 # server READ + | the server READs the data out of the client's memory | 服务器用 READ 从客户端内存取走数据

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # NVMe over Fabrics: the server lends a disk in its memory (brd), the client has it as /dev/nvme0n1.
 # client SEND 64 | the host sends a command: 64 bytes, no data | 主机发送命令：64 字节，没有数据
 # client SEND + | the host sends a command with the data in the same message | 主机发送命令，数据在同一条消息里

@@ -112,11 +112,12 @@ class Proof:
     def __init__(self, app, pcap):
         self.words = sentences(app)
         self.marks, self.rest = others(pcap)
-        seen = set()  # what rxe has repeated counts once
-        self.packets = [
-            p for p in ladder.packets(pcap)
-            if (key := (p.src, p.qp, p.name, p.psn)) not in seen and not seen.add(key)
-        ]  # fmt: skip
+        every = {}  # what rxe has repeated counts once
+        found = ladder.packets(pcap)
+        for packet in found:
+            every.setdefault((packet.src, packet.qp, packet.name, packet.psn), packet)
+        self.packets = list(every.values())
+        self.repeated = len(found) - len(every)
 
     def step(self, name, things, time):
         """Of these things those between the first mark with this name and the next one of another."""
@@ -190,7 +191,7 @@ def main(app, pcap, size, file):
     print(
         f"RESULT above={app} status={'FAIL' if reason else 'PASS'} bytes={size} "
         + " ".join(fields)
-        + f" packets={len(proof.packets)} sent_pkts={client['sent_pkts']} "
+        + f" packets={len(proof.packets)} repeated={proof.repeated} sent_pkts={client['sent_pkts']} "
         + f"seconds={int(client['us']) / 1e6:.1f}"
     )
     return 1 if reason else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2154
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # rsockets: a library with the calls of sockets; rcopy copies a file by them.
 # client WRITE IMM 16 | the receiver tells where there is room again (credits) | 告诉对方哪里又有空间（信用）
 # server WRITE IMM 16 | the receiver tells where there is room again (credits) | 告诉对方哪里又有空间（信用）

@@ -47,6 +47,14 @@ class Above(unittest.TestCase):
             self.assertRegex(said, f"<-- {message} ", said)
         self.assertRegex(said, "SEND 64 +-->")
 
+    def test_nvme_small(self):
+        """4 KiB travel in the command, so nobody READs."""
+        status, fields, said = run("nvme", BLOCK="4096")
+        if status == 77:
+            self.skipTest(said.strip().splitlines()[-2])
+        self.assertEqual((status, fields.get("status")), (0, "PASS"), said)
+        self.assertEqual(fields["write"], f"SEND:{SIZE + 64 * 64}", said)
+
     def test_nfs(self):
         self.moves("nfs", "READ", "WRITE")
 
