@@ -41,7 +41,7 @@ join() {
 		iscsiadm -m node -T $name -p $portal -l >/dev/null &&
 		until_true 20 [ -b /dev/sda ]
 }
-put() { dd if="$1" of=/dev/sda bs="$block" oflag=direct status=none; }
+put() { dd if="$1" of=/dev/sda bs="$block" oflag=direct conv=nocreat status=none; }
 get() { dd if=/dev/sda of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }
 leave() {
 	iscsiadm -m node -T $name -p $portal -u >/dev/null

@@ -31,7 +31,7 @@ join() {
 	has "nvme_$by"
 	nvme connect -t "$by" -a $server -s 4420 -n disk -i 1 && until_true 10 [ -b /dev/nvme0n1 ]
 }
-put() { dd if="$1" of=/dev/nvme0n1 bs="$block" oflag=direct status=none; }
+put() { dd if="$1" of=/dev/nvme0n1 bs="$block" oflag=direct conv=nocreat status=none; }
 get() { dd if=/dev/nvme0n1 of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }
-leave() { nvme disconnect -n disk && until_true 10 [ ! -e /dev/nvme0n1 ]; }
+leave() { nvme disconnect -n disk && until_true 10 [ ! -b /dev/nvme0n1 ]; }
 unserve() { rm $port/subsystems/disk && rmdir $port $disk/namespaces/1 $disk; }

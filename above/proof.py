@@ -21,6 +21,8 @@ import ladder  # noqa: E402
 
 CLIENT, SERVER = "10.0.1.2", "10.0.1.1"
 SIDES = {CLIENT: "client", SERVER: "server"}
+# GID 0, which UCX takes, is each host's link-local IPv6 address, made from its MAC address.
+IPV6 = {"fe80::5054:ff:fe00:402": CLIENT, "fe80::5054:ff:fe00:401": SERVER}
 ZH = next(
     (v for v in map(os.environ.get, ("LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG")) if v), ""
 ).lower().startswith("zh")  # fmt: skip
@@ -34,6 +36,7 @@ def said(english, chinese):
 def others(pcap):
     """Of the packets that are no RoCE: the marks [(time, step)], and [(time, source, payload)]."""
     names = ("frame.time_epoch", "ip.src", "tcp.len", "udp.dstport", "udp.length", "udp.payload")
+    names += ("ipv6.src",)
     out = subprocess.run(
         ["tshark", "-r", pcap, "-Y", "(tcp or udp) and not udp.port==4791 and not icmp"]
         + ["-T", "fields", *(word for name in names for word in ("-e", name))],
@@ -41,11 +44,13 @@ def others(pcap):
     ).stdout  # fmt: skip
     marks, rest = [], []
     for line in out.splitlines():
-        time, source, tcp, port, udp, payload = line.split("\t")
+        time, source, tcp, port, udp, payload, ipv6 = line.split("\t")
         if port == "9":
             marks.append((float(time), bytes.fromhex(payload).decode().strip()))
         else:
-            rest.append((float(time), source, int(tcp) if tcp else int(udp) - 8))
+            rest.append(
+                (float(time), source or IPV6.get(ipv6, ipv6), int(tcp) if tcp else int(udp) - 8)
+            )
     return marks, rest
 
 
@@ -115,6 +120,7 @@ class Proof:
         every = {}  # what rxe has repeated counts once
         found = ladder.packets(pcap)
         for packet in found:
+            packet.src = IPV6.get(packet.src, packet.src)
             every.setdefault((packet.src, packet.qp, packet.name, packet.psn), packet)
         self.packets = list(every.values())
         self.repeated = len(found) - len(every)

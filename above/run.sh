@@ -31,7 +31,7 @@ modules+=' target_core_iblock iscsi_tcp crc32c_generic rds_rdma rds_tcp'
 counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
 
 # mark STEP - the packets from here on belong to it
-mark() { echo "$1" >"/dev/udp/$server/9"; }
+mark() { for _ in 1 2 3; do echo "$1" >"/dev/udp/$server/9"; done; } # thrice: one may be lost
 there() { "$root/testenv/there.sh" "$@"; }
 prepare() { :; } # an APP's own: on this machine, before the VMs start
 # until_true SECONDS COMMAND…
@@ -96,7 +96,7 @@ outside() {
 	mkdir -p "$root/results/above"
 	rm -f "$pcap" "$said"
 	cd "$here" || return
-	TESTENV=vm TESTENV_HOSTS=2 TESTENV_MODULES=$modules CAPTURE=ip TESTENV_LIMIT=${TESTENV_LIMIT:-150} \
+	TESTENV=vm TESTENV_HOSTS=2 TESTENV_MODULES=$modules CAPTURE="ip or ip6" TESTENV_LIMIT=${TESTENV_LIMIT:-150} \
 		TESTENV_PASS='BY BLOCK SPOIL CAPTURE' "$root/testenv/testenv.sh" run \
 		"$root/testenv/capture.sh" "$pcap" "$here/run.sh" --client "$app" >&2
 	status=$?

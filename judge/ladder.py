@@ -35,6 +35,8 @@ FIELDS = (
     "udp.payload",
     "frame.time_epoch",
     "infiniband.bth.destqp",
+    "ipv6.src",
+    "ipv6.dst",
 )
 # The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
@@ -89,7 +91,7 @@ class Packet:
     def __init__(self, line, first_psns):
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
-        self.src, self.time = value["ip.src"], float(value["frame.time_epoch"])
+        self.src, self.time = value["ip.src"] or value["ipv6.src"], float(value["frame.time_epoch"])
         self.qp = int(value["infiniband.bth.destqp"], 0)
         self.name, headers = OPCODES.get(opcode) or OPCODES[opcode % 32]
         self.answer = opcode in ANSWERS
@@ -101,7 +103,7 @@ class Packet:
         if opcode == 100 and self.data[1] == 7:  # management class: communication manager
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
-        requester = value["ip.dst"] if self.answer else self.src, opcode == 100
+        requester = value["ip.dst"] or value["ipv6.dst"] if self.answer else self.src, opcode == 100
         self.psn = relative(psn, first_psns.setdefault(requester, psn))
         self.value = {
             name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
