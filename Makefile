@@ -133,6 +133,13 @@ fabric-growth: ## what OpenSM costs from 8 to 10,000 hosts, as a picture (instal
 
 .PHONY: fabric fabric-map fabric-growth
 
+##@ Above the verbs ## verbs 的上层
+
+above: ## move data by NVMe, NFS, iSCSI, MPI and others over RDMA, and prove it by the packets (APP=nvme: one; BY=tcp: without) ## 让 NVMe、NFS、iSCSI、MPI 等通过 RDMA 搬运数据，并用抓到的包证明（APP=nvme：只做一个；BY=tcp：不用 RDMA）
+	@above/run.sh $(APP)
+
+.PHONY: above
+
 ##@ Measure ## 测量
 
 bench: deps ## measure 05 to 07, or DIR=my05, in virtual time (installs gnuplot and perftest); figures under results/ (REAL=1: in real time) ## 在虚拟时间里测量 05 到 07，或 DIR=my05；先安装 gnuplot 和 perftest，图在 results/（REAL=1：真实时间）

@@ -34,6 +34,9 @@ FIELDS = (
     "infiniband.deth.q_key",
     "udp.payload",
     "frame.time_epoch",
+    "infiniband.bth.destqp",
+    "ipv6.src",
+    "ipv6.dst",
 )
 # The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
 RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
@@ -82,13 +85,14 @@ def relative(psn, first):
 
 
 class Packet:
-    """src, time, name, answer (to the other's request), psn (relative), payload (bytes), data,
+    """src, qp (where it goes to), time, name, answer (to the other's request), psn (relative), payload (bytes), data,
     value (of the header fields) and carries (the same in words)."""
 
     def __init__(self, line, first_psns):
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
-        self.src, self.time = value["ip.src"], float(value["frame.time_epoch"])
+        self.src, self.time = value["ip.src"] or value["ipv6.src"], float(value["frame.time_epoch"])
+        self.qp = int(value["infiniband.bth.destqp"], 0)
         self.name, headers = OPCODES.get(opcode) or OPCODES[opcode % 32]
         self.answer = opcode in ANSWERS
         # UDP header 8, BTH 12, ICRC 4
@@ -99,7 +103,7 @@ class Packet:
         if opcode == 100 and self.data[1] == 7:  # management class: communication manager
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
-        requester = value["ip.dst"] if self.answer else self.src, opcode == 100
+        requester = value["ip.dst"] or value["ipv6.dst"] if self.answer else self.src, opcode == 100
         self.psn = relative(psn, first_psns.setdefault(requester, psn))
         self.value = {
             name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
@@ -148,6 +152,8 @@ def packets(pcap):
         pcap,
         "-d",
         "udp.port==4791,infiniband",
+        "-Y",
+        "infiniband",
         "-T",
         "fields",
         "-E",
