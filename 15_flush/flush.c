@@ -211,7 +211,7 @@ int main(int argc, char **argv) {
     /* 6. RESET -> INIT -> RTR -> RTS. The queue pair, too, must allow the FLUSH. */
     qp_to_init(qp, &port, client ? 0 : rights);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic);
-    qp_to_rts(qp, mine.psn, peer.rd_atomic, ACK_TIMEOUT);
+    qp_to_rts(qp, mine.psn, min_u32(peer.rd_atomic, 2), ACK_TIMEOUT);
     rendezvous_sync(&tcp, "ready");
 
     /* 7. and 8. The client appends. The server verifies each record as soon as it may. */

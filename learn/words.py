@@ -13,7 +13,7 @@ ENGLISH = {
     "that begin with ##: your answers are found by them. Lines with > repeat what is asked.",
     "starter made": "{path} is yours to complete:",
     "starter todo": "  line {line}, TODO {number}: {what}",
-    "no sample": "starter: LAB='{lab}' is no sample's number (01 to 14)",
+    "no sample": "starter: LAB='{lab}' is no sample's number (01 to 15)",
     "not beside": "starter: DIR is a new directory beside the samples, such as my{lab}",
     "exists": "starter: {directory} exists already, and is not changed",
     "was the sample": "starter: the starter of lab {lab} was its sample itself, and you have written in there; "
@@ -95,7 +95,7 @@ CHINESE = {
     "answers head": "你的答案，make handin 会一并上交。写在冒号后面，行数不限。请保留以 ## 开头的行：程序靠它们找到你的\n答案。以 > 开头的行重复题目。",
     "starter made": "{path} 由你来完成：",
     "starter todo": "  第 {line} 行，TODO {number}：{what}",
-    "no sample": "starter：LAB='{lab}' 不是实验的编号（01 到 14）",
+    "no sample": "starter：LAB='{lab}' 不是实验的编号（01 到 15）",
     "not beside": "starter：DIR 必须是与示例并列的新目录，例如 my{lab}",
     "exists": "starter：{directory} 已经存在，没有改动它",
     "was the sample": "starter：实验 {lab} 的程序框架就是示例文件本身，你已经在里面写了代码；发给你的压缩包里还有一份",
