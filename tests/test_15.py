@@ -4,10 +4,18 @@
 one of them lacks. Runs where the RDMA device is."""
 import os
 import re
+import shutil
 import socket
+import struct
+import sys
+import tempfile
+import unittest
 
 from pairs import PairTest, messages, ports
-from samples import end, line_from, main, run, start, wait_for_listener
+from samples import ROOT, end, line_from, main, run, start, wait_for_listener
+
+sys.path.insert(0, os.path.join(ROOT, "judge"))
+from ladder import packets  # noqa: E402
 
 NAME = "15_flush"
 GOOD = (
@@ -89,6 +97,39 @@ class Flush(PairTest):
         _, server = self.server(4096, 2, b"sync ready\n")
         reason = "the tail is at byte 0 of 8192 for 3 s"
         self.check_failed(server, NAME, "server", reason, hint=False)
+
+
+# Of a run on two hosts, Linux 6.12: FLUSH and ATOMIC WRITE of the first record, 1500 bytes.
+ETHERNET = "5254000004015254000004020800"
+FRAMES = (
+    ETHERNET + "450000408977400040119b330a0001020a000101c12112b7002c0000"
+    "1c00ffff00000011804d75f3000000010000556cca952cd8000002e0000005dc482f4002",
+    ETHERNET + "450000448978400040119b2e0a0001020a000101c12112b700300000"
+    "1d00ffff00000011804d75f40000556cca952cd0000002e00000000800000000000005dc7871880d",
+)
+
+
+@unittest.skipUnless(shutil.which("tshark"), "no tshark here")
+class Ladder(unittest.TestCase):
+    def test_both_are_decoded(self):
+        with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+            for frame in map(bytes.fromhex, FRAMES):
+                file.write(struct.pack("<IIII", 1, 0, len(frame), len(frame)) + frame)
+            file.flush()
+            flush, write = packets(file.name)
+        self.assertEqual(
+            (flush.name, flush.psn, flush.payload, flush.answer), ("FLUSH", 0, 0, False)
+        )
+        self.assertEqual(
+            flush.carries,
+            "FETH visible, range, RETH va 0x556cca952cd8 rkey 0x2e0 length 1500",
+        )
+        self.assertEqual((write.name, write.psn, write.payload), ("ATOMIC WRITE", 1, 8))
+        self.assertEqual(
+            write.carries,
+            "RETH va 0x556cca952cd0 rkey 0x2e0 length 8, value 0x00000000000005dc",
+        )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import tempfile
 import unittest
 
 from places import CACHE, apt_config, copy_project
-from samples import PROGRAM, ROOT, WITH_BLOCKS, main
+from samples import EVERYWHERE, PROGRAM, ROOT, WITH_BLOCKS, main
 
-ALL = sorted(PROGRAM)
+ALL = EVERYWHERE
 GUEST = os.path.join(CACHE, "arm64-cm")  # its root file system
 COPY = os.path.join(GUEST, "project")
 PACKAGES = (

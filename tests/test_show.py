@@ -12,7 +12,7 @@ import unittest
 
 from browser import CHROMIUM, Browser
 from places import copy_project
-from samples import PROGRAM, ROOT, main, some
+from samples import EVERYWHERE, PROGRAM, ROOT, main, some
 
 sys.path.insert(0, f"{ROOT}/judge")
 from ladder import packets  # noqa: E402
@@ -300,7 +300,7 @@ class ShowTest(unittest.TestCase):
         self.assertIn("ibv_poll_cq", self.text("#explained"))
 
 
-SHOWN = some(PROGRAM, 3)
+SHOWN = some(EVERYWHERE, 3)
 
 
 class Samples(ShowTest):
