@@ -207,6 +207,7 @@ int main(int argc, char **argv) {
         .rd_atomic = client ? 0 : 2,
     };
     rendezvous_swap(&tcp, &mine, &peer);
+    if (client && peer.rd_atomic == 0) die(0, "the server answers no FLUSH: its rd_atomic is 0");
 
     /* 6. RESET -> INIT -> RTR -> RTS. The queue pair, too, must allow the FLUSH. */
     qp_to_init(qp, &port, client ? 0 : rights);

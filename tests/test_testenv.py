@@ -13,7 +13,7 @@ import time
 import unittest
 
 from places import CACHE
-from samples import EVERYWHERE, PROGRAM, ROOT, SAMPLES, main
+from samples import EVERYWHERE, ROOT, SAMPLES, main
 
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 OURS = {"TESTENV_TEST": str(os.getpid())}  # tells our VMs from those of other tests
