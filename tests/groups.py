@@ -76,7 +76,7 @@ QUICK = (
     Group(
         "more",
         "test_hints test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
-        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13",
+        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15",
         env=VIRTUAL,
     ),
     here("handout", "test_labs.BreakIt test_labs.Prose test_labs.References", env=VIRTUAL),
@@ -164,7 +164,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults test_pairs.Rights {LAYOUTS_07}",
+        f"test_pairs.Defaults test_pairs.Rights {LAYOUTS_07} test_15",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
@@ -196,4 +196,5 @@ REST = (
     here("zh", "test_zh.TakenOut"),
     Group("doctor", "test_doctor", env=VIRTUAL),
     here("fabric", "test_fabric"),
+    here("above", "test_above"),
 )

@@ -154,7 +154,9 @@ class HalfWay(unittest.TestCase):
         return done.stdout + done.stderr, os.path.join(directory, name)
 
     def test_each_stops_at_the_next_todo(self):
-        states = [(lab, written) for lab in sorted(PLACES) for written in range(last(lab))]
+        states = [
+            (lab, written) for lab in sorted(set(PLACES) - {"15"}) for written in range(last(lab))
+        ]
         made("-j2")
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
