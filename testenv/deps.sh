@@ -57,7 +57,6 @@ above-iser iscsid                      open-iscsi        iscsi-initiator-utils o
 above-rds  python3                     python3           python3              python3          python
 above-rsockets rcopy                   rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 above-libfabric fi_pingpong            libfabric-bin     libfabric            libfabric        libfabric
-above-ucx  ucx_perftest                ucx-utils         ucx                  openucx-tools    openucx
 above-mpi  mpirun                      openmpi-bin       openmpi              openmpi          openmpi
 above-mpi  mpicc                       libopenmpi-dev    openmpi-devel        openmpi-devel    openmpi
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
