@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from samples import ROOT, ran
 
-sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "learn", "check")]
+sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "judge")]
 import check_words  # pylint: disable=wrong-import-position
 import handout  # pylint: disable=wrong-import-position
 import starter  # pylint: disable=wrong-import-position
