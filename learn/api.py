@@ -11,7 +11,8 @@ import os
 import re
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from starter import ROOT, read
+
 MARKS = "<!-- api: made by learn/api.py -->\n", "<!-- api: end -->\n"
 HEADS = {
     ".md": (
@@ -36,11 +37,6 @@ GROUPS = (
     (0, r"device|query|port|gid"),
     (1, r""),
 )
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 def end_of_call(text, opening):
@@ -105,8 +101,7 @@ def table(ending):
 def parts(path):
     """A page: what is before the table, the table, what is behind it."""
     before, _, rest = read(path).partition(MARKS[0])
-    between, _, behind = rest.partition(MARKS[1])
-    return before, between, behind
+    return before, *rest.partition(MARKS[1])[::2]
 
 
 def main():

@@ -5,27 +5,27 @@
     break.py STEP    shows the change, asks for a prediction, runs the pair, asks for one thing that only the
                      output tells and for the reason, and then says what was right
 
-What is asked for is taken from PREDICTION (a choice's number, or words), SEEN and REASON, if they are set. All
-goes into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets."""
+All goes into answers.txt (ANSWERS names another file). WIRE=no: on one host, without packets. Answers may come by a
+pipe, a line each."""
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import namedtuple
 from contextlib import suppress
 
 import answers
 import handout
 import starter
-from words import say, wrapped
+from starter import read
+from words import STATUSES, say, wrapped
 
 ROOT = handout.ROOT
-TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
-PATCHES = os.path.join(ROOT, "tests", "breakit")
-COPIES = os.path.join(ROOT, "build", "break")
+TESTENV = f"{ROOT}/testenv/testenv.sh"
+PATCHES = f"{ROOT}/tests/breakit"
+COPIES = f"{ROOT}/build/break"
 PACKETS = 14  # lines of the ladder that are shown
 TRIES = 3
 Run = namedtuple("Run", "output server client pcap")
@@ -44,17 +44,6 @@ OUTCOMES = (
     ("lost", r"was to come"),
     ("data", r"memory does not hold|[:,] byte\b|it was not refused|that nobody sent"),
 )
-STATUSES = {
-    2: "local QP operation error",
-    4: "local protection error",
-    5: "Work Request Flushed Error",
-    6: "memory management operation error",
-    9: "remote invalid request error",
-    10: "remote access error",
-    11: "remote operation error",
-    12: "transport retry counter exceeded",
-    13: "RNR retry counter exceeded",
-}
 # What is asked after a run, by what an error looks like: the first that is found, the client's before the server's.
 LOOKS = (
     ("look status", r"\(status (\d+)\)"),
@@ -81,15 +70,10 @@ class Stop(Exception):
         self.status = status
 
 
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
 def head(step):
     """What the patch's head says: sample, arguments, and what each side prints."""
     try:
-        lines = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n")[0].splitlines()
+        lines = read(f"{PATCHES}/{step.name}.patch").split("\n\n")[0].splitlines()
     except FileNotFoundError:  # it would show a solution
         raise Stop(say("not here", step=step.number), 0) from None
     return dict(line.split(": ", 1) for line in lines)
@@ -108,15 +92,11 @@ def outcome(client, server):
 
 def expected(about):
     """The outcomes that the patch's head names: first that of Linux 6.1, then of other kernels."""
-    found = [outcome(about["client"], about["server"])]
-    for key in about:
-        if kernel := re.search(r" on [\d.]+$", key):
-            found.append(
-                outcome(
-                    *(about.get(role + kernel[0], about[role]) for role in ("client", "server"))
-                )
-            )
-    return found
+    kernels = [""] + [found[0] for key in about if (found := re.search(r" on [\d.]+$", key))]
+    return [
+        outcome(*(about.get(role + kernel, about[role]) for role in ("client", "server")))
+        for kernel in kernels
+    ]
 
 
 def choices(step, right):
@@ -127,70 +107,50 @@ def choices(step, right):
 
     own = next((group for group in ALIKE if right[0] in group), ALIKE[0])
     at = own.index(right[0]) if right[0] in own else 0
-    near = sorted(set(own) - set(right), key=lambda word: (abs(own.index(word) - at), order(word)))[
-        :2
-    ]
-    far = sorted(
-        {"post", "data", "silent", "pass", "status 10", "status 12"} - set(near) - set(right),
-        key=order,
-    )
-    return sorted(
-        [right[0], *near, *far[: 3 - len(near)]], key=lambda word: order(word, "position")
-    )
+    near = sorted(set(own) - set(right), key=lambda word: (abs(own.index(word) - at), order(word)))
+    others = {"post", "data", "silent", "pass", "status 10", "status 12"}
+    far = sorted(others - set(near[:2]) - set(right), key=order)
+    offered = [right[0], *near[:2], *far][:4]
+    return sorted(offered, key=lambda word: order(word, "position"))
 
 
 def told(word):
     """An outcome in words."""
     if word.startswith("status "):
-        number = int(word[7:])
-        return say("outcome status", number=number, name=STATUSES.get(number, "?"))
+        return say("outcome status", number=word[7:], name=STATUSES.get(word[7:], "?"))
     return say("outcome " + word)
 
 
-def prepare(step, about):
-    """Makes the program with the change, and returns its directory. The student's files stay as they are."""
-    sample = os.path.join(ROOT, about["sample"])
-    name = next(name for name in os.listdir(sample) if name.endswith(".c"))
-    if starter.unwritten(read(os.path.join(sample, name))):
+def changed(step, about):
+    """A copy of the sample with the change: its directory. The student's files stay as they are."""
+    sample, place = f"{ROOT}/{about['sample']}", f"{COPIES}/{step.name}"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(sample, place, ignore=lambda _, names: {n for n in names if n[-2:] != ".c"})
+    shutil.copy2(f"{sample}/Makefile", place)
+    (name,) = (name for name in os.listdir(place) if name.endswith(".c"))
+    if starter.unwritten(read(f"{place}/{name}")):
         raise Stop(say("starter", sample=about["sample"], step=step.number), 0)
-    with tempfile.TemporaryDirectory() as tree:
-        copy = os.path.join(tree, about["sample"])
-        os.mkdir(copy)
-        shutil.copy(os.path.join(sample, name), copy)
-        try:
-            subprocess.run(
-                ["git", "apply", os.path.join(PATCHES, step.name + ".patch")],
-                cwd=tree,
-                check=True,
-                capture_output=True,
-                env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(tree)},
-            )
-        except FileNotFoundError:
-            raise Stop(say("no git"), 1) from None
-        except subprocess.CalledProcessError:
-            raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
-        text = read(os.path.join(copy, name))
-    place = os.path.join(COPIES, step.name)
-    os.makedirs(place, exist_ok=True)
-    shutil.copy2(os.path.join(sample, "Makefile"), place)
-    if not os.path.exists(os.path.join(COPIES, "common")):
-        os.symlink("../../common", os.path.join(COPIES, "common"))
-    if not os.path.exists(os.path.join(place, name)) or read(os.path.join(place, name)) != text:
-        with open(os.path.join(place, name), "w", encoding="utf-8") as file:
-            file.write(text)
-    made = subprocess.run(
-        [
-            "make",
-            "-s",
-            "-C",
-            place,
-            "OBJECTS=../../objects",
-            "DIRS=../../../common"
-            + (" ../../../blocks" if "BLOCKS" in read(os.path.join(place, "Makefile")) else ""),
-        ],
-        check=False,
-    )
-    if made.returncode:
+    try:
+        subprocess.run(
+            ["git", "apply", "-p2", f"{PATCHES}/{step.name}.patch"],
+            cwd=place,
+            check=True,
+            capture_output=True,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": COPIES},  # it is in no repository
+        )
+    except subprocess.CalledProcessError:
+        raise Stop(say("break changed", file=f"{about['sample']}/{name}"), 1) from None
+    return place
+
+
+def prepare(step, about):
+    """Makes the program with the change, and returns its directory."""
+    place = changed(step, about)
+    with suppress(FileExistsError):
+        os.symlink("../../common", f"{COPIES}/common")
+    blocks = " ../../../blocks" if "BLOCKS" in read(f"{place}/Makefile") else ""
+    objects = ["OBJECTS=../../objects", f"DIRS=../../../common{blocks}"]
+    if subprocess.run(["make", "-s", "-C", place, *objects], check=False).returncode:
         raise Stop(say("break not built"), 1)
     return place
 
@@ -205,11 +165,8 @@ def place_to_run(about):
     long on a busy machine."""
     if os.environ.get("TESTENV") != "vm" and succeeds(TESTENV, "has-device"):
         return 1, ""
-    if (
-        about.get("hosts") == "1"
-        or os.environ.get("WIRE") == "no"
-        or not succeeds(os.path.join(ROOT, "testenv", "deps.sh"), "--check", "wire")
-    ):
+    one = about.get("hosts") == "1" or os.environ.get("WIRE") == "no"
+    if one or not succeeds(f"{ROOT}/testenv/deps.sh", "--check", "wire"):
         return 1, "virtual"
     return 2, ""
 
@@ -217,16 +174,12 @@ def place_to_run(about):
 def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     """Runs the pair. number: of hosts; where: a command before it; more: arguments of both sides."""
     program = next(name[:-2] for name in os.listdir(place) if name.endswith(".c"))
-    command = [
-        os.path.join(ROOT, "testenv", "pair.sh"),
-        "./" + program,
-        *about.get("client's arguments", "").split(),
-        *more.split(),
-    ]
-    pcap = os.path.join(ROOT, "results", "wire", step.name + ".pcap")
+    arguments = about.get("client's arguments", "").split() + more.split()
+    command = [f"{ROOT}/testenv/pair.sh", f"./{program}", *arguments]
+    pcap = f"{ROOT}/results/wire/{step.name}.pcap"
     if number == 2:
-        os.makedirs(os.path.dirname(pcap), exist_ok=True)
-        command = [os.path.join(ROOT, "testenv", "capture.sh"), pcap, *command]
+        os.makedirs(f"{ROOT}/results/wire", exist_ok=True)
+        command = [f"{ROOT}/testenv/capture.sh", pcap, *command]
     env = {
         **os.environ,
         "TESTENV_HOSTS": str(number),
@@ -240,9 +193,7 @@ def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     ) as process:
         try:
             output = process.communicate()[0].decode(errors="replace")
-        except (
-            KeyboardInterrupt
-        ):  # testenv.sh has been told, too: it stops the VM and removes its files
+        except KeyboardInterrupt:  # testenv.sh is told, too: it stops the VM and removes its files
             with suppress(subprocess.TimeoutExpired):
                 process.wait(20)
             raise
@@ -252,23 +203,28 @@ def run(step, about, place, number, clock, where=(TESTENV, "run"), more=""):
     return Run(output, sides[1], sides[2], pcap if number == 2 else None)
 
 
+def errors(ran):
+    """(role, what it says of its failure), the client's first."""
+    for role, text in (("client", ran.client), ("server", ran.server)):
+        for error in re.findall(rf"(?m)^\d\d_\w+ {role}: (.*)", text):
+            yield role, error
+
+
 def seen(ran):
     """What both sides said in the end, in one line."""
-    said = []
+    said = dict(reversed([*errors(ran)]))  # of each the first
     for role, text in (("client", ran.client), ("server", ran.server)):
-        error = re.search(rf"(?m)^\d\d_\w+ {role}: (.*)", text)
         status = re.search(r"(?m)^RESULT .*(status=\w+)", text)
-        said.append(f"{role}: {error[1] if error else status[1] if status else '?'}")
-    return "; ".join(said)
+        said.setdefault(role, status[1] if status else "?")
+    return "; ".join(f"{role}: {said[role]}" for role in ("client", "server"))
 
 
 def to_see(ran):
     """One thing that only the output tells: the question's key, the side, the right answer."""
     for key, pattern in LOOKS:
-        for role, text in (("client", ran.client), ("server", ran.server)):
-            for error in re.findall(rf"(?m)^\d\d_\w+ {role}: (.*)", text):
-                if found := re.search(pattern, error):
-                    return key, role, found[1]
+        for role, error in errors(ran):
+            if found := re.search(pattern, error):
+                return key, role, found[1]
     found = re.search(r"(?m)^RESULT .*digest=(\w+)", ran.server)
     return "look digest", "server", found[1] if found else "?"
 
@@ -289,45 +245,34 @@ def look(ran):
     """What the student has seen, in one line: nothing, if that is not in the output."""
     key, role, right = to_see(ran)
     for _ in range(TRIES):
-        typed = ask("SEEN", say(key, role=say("role " + role)))
-        if not typed:
+        if not (typed := ask(say(key, role=say("role " + role)))):
             break
         if is_seen(typed, right, ran.output):
             return f"{typed} ({seen(ran)})"
         print(say("not seen"))
-        if "SEEN" in os.environ:
-            break
     return ""
 
 
-def ask(variable, prompt):
-    """One line, from the variable or from the student. None at the end of the input."""
-    if variable in os.environ:
-        line = os.environ[variable]
-    else:
-        try:
-            line = input(prompt)
-        except (EOFError, RuntimeError):  # RuntimeError: stdin was closed from the start
-            return None
-    return " ".join(line.encode(errors="replace").decode(errors="replace").split())
+def ask(prompt):
+    """One line. None at the end of the input."""
+    try:
+        return " ".join(input(prompt).split())
+    except EOFError:
+        return None
 
 
 def predict(offered):
     """(the outcome that was chosen, or None; the prediction in words)"""
     for number, word in enumerate(offered, 1):
         print(f"  {number}  {told(word)}")
-    while True:
-        line = ask("PREDICTION", say("choose"))
-        if line is None or (not line and "PREDICTION" in os.environ):
-            raise Stop("\n" + say("no prediction"))
+    while (line := ask(say("choose"))) is not None:
         if line.isdecimal() and 1 <= int(line) <= len(offered):
             return offered[int(line) - 1], told(offered[int(line) - 1])
         if line and not line.isdecimal():
             return None, line
-        if "PREDICTION" in os.environ:
-            raise Stop(say("no prediction"))
         if line:
             print(say("no such choice", last=len(offered)))
+    raise Stop("\n" + say("no prediction"))
 
 
 def judge(chosen, right, happened):
@@ -344,14 +289,9 @@ def judge(chosen, right, happened):
 def show(step, about):
     """The step: the change, the question, how it is run."""
     print(say("step", number=step.number, name=step.name, sample=about["sample"]) + "\n")
-    change = read(os.path.join(PATCHES, step.name + ".patch")).split("\n\n", 1)[1]
-    print(
-        re.sub(
-            r"(?m)^(---|\+\+\+) .*\n",
-            "",
-            re.sub(r"(?m)^@@ -(\d+).*$", lambda at: say("line", number=at[1]), change),
-        )
-    )
+    change = read(f"{PATCHES}/{step.name}.patch").split("\n\n", 1)[1]
+    change = re.sub(r"(?m)^@@ -(\d+).*$", lambda at: say("line", number=at[1]), change)
+    print(re.sub(r"(?m)^(---|\+\+\+) .*\n", "", change))
     print(wrapped(step.question[0].upper() + step.question[1:]))
     for role in ("client", "server"):
         if arguments := about.get(role + "'s arguments"):
@@ -362,22 +302,15 @@ def show(step, about):
 def show_run(step, ran):
     """What both sides printed, and the packets, if they crossed a wire."""
     print("\n" + ran.output.rstrip())
-    if ran.pcap and os.path.getsize(ran.pcap):
-        packets = (
-            subprocess.run(
-                [os.path.join(ROOT, "judge", "ladder.py"), ran.pcap],
-                capture_output=True,
-                check=False,
-            )
-            .stdout.decode(errors="replace")
-            .splitlines()
-        )
-        print("\n" + "\n".join([say("packets")] + packets[:PACKETS]))
-        more = len(packets) - PACKETS
-        print(
-            (say("more packets", number=more) if more > 0 else "")
-            + f"wireshark results/wire/{step.name}.pcap"
-        )
+    if not ran.pcap or not os.path.getsize(ran.pcap):
+        return
+    ladder = subprocess.run(
+        [f"{ROOT}/judge/ladder.py", ran.pcap], capture_output=True, text=True, check=False
+    )
+    packets = ladder.stdout.splitlines()
+    print("\n" + "\n".join([say("packets"), *packets[:PACKETS]]))
+    more = say("more packets", number=len(packets) - PACKETS) if packets[PACKETS:] else ""
+    print(f"{more}wireshark results/wire/{step.name}.pcap")
 
 
 def do(number):
@@ -387,7 +320,7 @@ def do(number):
         raise Stop(say("no step", last=max(steps)))
     step = steps[number]
     about = head(step)
-    path = os.environ.get("ANSWERS") or os.path.join(ROOT, answers.FILE)
+    path = os.environ.get("ANSWERS") or f"{ROOT}/{answers.FILE}"
     if not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
         raise Stop(say("read-only", file=path), 1)
     place = prepare(step, about)
@@ -402,17 +335,13 @@ def do(number):
     looked = look(ran)
     answers.record(path, step, prediction, looked, "")
     print("\n" + judge(chosen, right, outcome(ran.client, ran.server)) + "\n")
-    reason = ask("REASON", say("reason"))
+    reason = ask(say("reason"))
     answers.record(path, step, prediction, looked, reason or "")
     print("\n" + wrapped(say("the reason", outcome=step.outcome)) + "\n")
     print(say("replaced" if there else "written", file=os.path.basename(path), step=number))
-    lacks = [
-        say(f"field {field}").rstrip(":：")
-        for field, text in (("seen", looked), ("reason", reason))
-        if not text
-    ]
-    if lacks:
-        print(say("lacks", fields=", ".join(lacks)))
+    for field, text in (("seen", looked), ("reason", reason)):
+        if not text:
+            print(say("lacks", field=say(f"field {field}").rstrip(":：")))
 
 
 def main(arguments):

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 
 from words import folded, language, say, writing
 
@@ -46,7 +45,7 @@ def places():
 def listed(name):
     """The same, as such a file has them."""
     found, lab, place = {}, None, None
-    path = os.path.join(HERE, name)
+    path = f"{HERE}/{name}"
     for line in read(path).splitlines() if os.path.exists(path) else ():
         if line.startswith("== "):
             lab = found[line[3:]] = []
@@ -56,10 +55,7 @@ def listed(name):
             lab.append(place)
         elif line and not line.startswith("#"):
             key, value = line.split(": ", 1)
-            if key == "stub":
-                place["stub"].append(value)
-            else:
-                place[key] = value
+            place[key] = [*place["stub"], value] if key == "stub" else value
     return found
 
 
@@ -70,39 +66,42 @@ def line_with(lines, text, name):
     return at[0]
 
 
+def function(source, name):
+    """The match of a function: its head, and its body as group 1."""
+    head = r"(?m)^static [^;{]*?\b%s\([^)]*\) \{\n(?=((?:.*\n)*?)\}\n)"
+    functions = list(re.finditer(head % name, source))
+    if len(functions) != 1:
+        sys.exit(f"starter: {len(functions)} functions, not one, are named {name}")
+    return functions[0]
+
+
 def region(lines, place):
     """Number of the first line of a place, and of the line behind it."""
+    name = place["name"]
     if "from" not in place:
-        head = re.compile(
-            r"(?m)^static [^;{]*?\b%s\([^)]*\) \{\n(?=((?:.*\n)*?)\}\n)" % place["name"]
-        )
-        functions = list(head.finditer("\n".join(lines) + "\n"))
-        if len(functions) != 1:
-            sys.exit(f"starter: {len(functions)} functions, not one, are named {place['name']}")
-        first = functions[0][0].count("\n") + functions[0].string[: functions[0].start()].count(
-            "\n"
-        )
-        return first, first + functions[0][1].count("\n")
-    first = line_with(lines, place["from"], place["name"])
-    if "to" in place:
-        end = line_with(lines, place["to"], place["name"]) + 1
-    else:
-        end = line_with(lines, place["before"], place["name"])
+        found = function("\n".join(lines) + "\n", name)
+        first = found.string.count("\n", 0, found.end())
+        return first, first + found[1].count("\n")
+    first = line_with(lines, place["from"], name)
+    end = (
+        line_with(lines, place["to"], name) + 1
+        if "to" in place
+        else line_with(lines, place["before"], name)
+    )
     if end <= first:
-        sys.exit(f"starter: {place['name']}: its last line stands before its first one")
+        sys.exit(f"starter: {name}: its last line stands before its first one")
     while not lines[end - 1]:
         end -= 1
     return first, end
 
 
-def names_in(lines, place, first, end):
+def names_in(lines, place):
     """What only a function's body may use: without it, that is a warning."""
-    source, body = "\n".join(lines), "\n".join(lines[first:end])
-    head = source[: source.index(body)]
-    parameters = head[head.rindex(place["name"] + "(") :].split("(", 1)[1].rsplit(")", 1)[0]
+    found = function("\n".join(lines) + "\n", place["name"])
+    parameters = found[0].partition("(")[2].rpartition(")")[0]
     used = [re.search(r"\w+$", parameter)[0] for parameter in parameters.split(",")]
-    others = re.findall(r"(?m)^static [^;{=]*?(\w+)\(", source)
-    return used + [other for other in others if re.search(r"\b%s\(" % other, body)]
+    others = re.findall(r"(?m)^static [^;{=]*?(\w+)\(", found.string[: found.start()])
+    return used + [other for other in others if re.search(rf"\b{other}\(", found[1])]
 
 
 def comments(lines, indent):
@@ -122,9 +121,7 @@ def stub(lines, place, first, end):
     pad, number = " " * indent, place["number"]
     declared = list(place["stub"])
     if "from" not in place:
-        declared += [
-            ", ".join(f"(void){name}" for name in names_in(lines, place, first, end)) + ";"
-        ]
+        declared.append(", ".join(f"(void){name}" for name in names_in(lines, place)) + ";")
     text = say("todo comment", number=number, what=place["what"])
     text += "".join(say(f"todo {key}", **place) for key in ("right", "see") if key in place)
     text = [line.rstrip() for line in folded(f"/* {text} */", WIDTH - indent - 3)]
@@ -132,10 +129,7 @@ def stub(lines, place, first, end):
     message = folded(place["what"].replace('"', '\\"'), WIDTH - indent - 12)
     message = "\n".join(f'{pad}       "{part}"' for part in message)
     return [
-        *(
-            textwrap.fill(line, WIDTH, initial_indent=pad, subsequent_indent=pad)
-            for line in declared
-        ),
+        *(pad + part.rstrip() for line in declared for part in folded(line, WIDTH - indent)),
         pad + text[0],
         *(f"{pad} * {line}" for line in text[1:]),
         f"{pad}die(0, \"{say('todo stub', name=name, number=number)}\"\n{message});",
@@ -187,18 +181,16 @@ def write(lab, text, directory):
     if os.path.exists(f"{ROOT}/{directory}"):
         sys.exit(say("exists", directory=directory))
     path = sample_of(lab)
-    os.mkdir(f"{ROOT}/{directory}")
+    name, place = os.path.basename(path), f"{ROOT}/{directory}"
+    os.mkdir(place)
     try:
-        for name, content in (
-            (os.path.basename(path), text),
-            ("Makefile", read(os.path.dirname(path) + "/Makefile")),
-        ):
-            with open(f"{ROOT}/{directory}/{name}", "w", encoding="utf-8") as file:
-                file.write(content)
+        shutil.copy(f"{os.path.dirname(path)}/Makefile", place)
+        with open(f"{place}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError:  # half a starter would stand in the way of the next one
-        shutil.rmtree(f"{ROOT}/{directory}")
+        shutil.rmtree(place)
         raise
-    return f"{directory}/{os.path.basename(path)}"
+    return f"{directory}/{name}"
 
 
 def starter_of(lab, written=0):

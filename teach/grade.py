@@ -186,8 +186,8 @@ def write_table(path, rows):
 def listed(path):
     """Of each line of a list what stands beside the ID. A name may stand first, if it can't be an ID itself."""
     found = {}
-    with open(path or os.devnull, "rb") as file:
-        lines = written.decoded(file.read()).splitlines()
+    with open(path or os.devnull, encoding="utf-8-sig") as file:
+        lines = file.read().splitlines()
     for line in lines:
         words = [word.strip('" ') for word in re.split("[,;\t]", line)] + [""]
         for a, b in (words[:2], words[1::-1]):

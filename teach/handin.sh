@@ -83,6 +83,7 @@ layout=$(teach/expected.py "$id") || exit 2
 [ -f "$dir/Makefile" ] || die "$dir is no directory like those of make starter"
 [ -z "$answers" ] || [ -r "$answers" ] || die "cannot read $answers"
 [ -n "$answers" ] || [ ! -r answers.txt ] || answers=answers.txt
+[ -z "$answers" ] || learn/answers.py plain "$answers" >/dev/null || exit # says why, before all is run
 
 for own in "$dir" my0[1-7]; do
 	[ ! -f "$own/Makefile" ] || make -s -C "$own" >&2 # what fails here, fails below

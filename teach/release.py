@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 LEARN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "learn")
-sys.path += [LEARN, f"{LEARN}/check"]
+sys.path += [LEARN, f"{LEARN}/../judge"]
 # pylint: disable=wrong-import-position
 import pieces
 import starter

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A headless Chromium, driven by the DevTools protocol over a pipe: JSON messages, each ended by a zero
 byte, to its file descriptor 3 and from its 4."""
-import base64
 import json
 import os
 import shutil
@@ -11,21 +10,13 @@ import tempfile
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-KEYS = {
-    "ArrowLeft": 37,
-    "ArrowRight": 39,
-    "Home": 36,
-    "End": 35,
-    "PageUp": 33,
-    "PageDown": 34,
-    "Tab": 9,
-}
+KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "PageUp": 33, "PageDown": 34}
 
 
 class Browser:
     """One page. asked: the addresses that it asked for; said: what went wrong in it, or to its console."""
 
-    def __init__(self, width=1280, height=900):
+    def __init__(self):
         self.asked, self.said, self.number, self.unread = [], [], 0, b""
         self.home = tempfile.mkdtemp()
         there, self.out = os.pipe()
@@ -43,7 +34,7 @@ class Browser:
                 f"--user-data-dir={self.home}",
                 "--no-first-run",
                 "--hide-scrollbars",
-                f"--window-size={width},{height}",
+                "--window-size=1280,900",
                 "about:blank",
             ],
             pass_fds=(there, here),
@@ -117,10 +108,6 @@ class Browser:
                     code=name,
                     windowsVirtualKeyCode=KEYS[name],
                 )
-
-    def picture(self, path):
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"]))
 
     def close(self):
         self.process.kill()

@@ -102,13 +102,13 @@ QUICK = (
     ),
     here(
         "break",
-        "test_break.Asked test_break.Answers test_break.Driven.test_on_a_terminal"
+        "test_break.Asked test_break.Answers test_break.Driven.test_as_typed test_break.Driven.test_interrupted"
         " test_break.Driven.test_nothing_is_run_without_a_prediction"
         " test_break.Driven.test_a_tree_that_has_been_changed",
     ),
     here(
         "starters",
-        "test_starter.Places test_starter.HalfWay.test_the_last_is_the_sample"
+        "test_starter.Places"
         " test_starter.HalfWay.test_only_what_is_written_differs"
         " test_starter.HalfWay.test_a_chinese_starter_has_the_same_code",
     ),
@@ -127,10 +127,10 @@ REST = (
         " test_check.Check.test_blocks test_check.Check.test_commands",
     ),
     Group("faults", "test_faults.Verbs test_faults.Rights test_faults.Memcheck", env=VIRTUAL),
-    here("show", "test_show.Samples test_show.One test_show.Broken test_show.Elsewhere"),
+    here("show", "test_show"),
     Group(
         "bad_wire",
-        "test_wire.Bad test_wire.Unreliable test_wire.Cut test_wire.Capture",
+        "test_wire.There test_wire.Bad test_wire.Unreliable test_wire.Cut test_wire.Capture",
         env=TWO_HOSTS,
     ),
     here("bad_wire", "test_ladder", "ladder"),
@@ -181,6 +181,7 @@ REST = (
     here("newest", "test_labs.BreakIt", "handout", unstable=True, env={"TESTENV_CLOCK": "virtual"}),
     Group("newest", ON_EACH_KERNEL, "pairs", unstable=True, env=VIRTUAL),
     here("kernels", "test_kernels"),
+    here("probes", "test_probes"),
     here("half_way", "test_starter.HalfWay test_starter.Release", env=VIRTUAL),
     Group("python_peer", "test_python_peer", env=VIRTUAL),
     Group("large", "test_pairs.Large test_pairs.Bench", env=VIRTUAL),

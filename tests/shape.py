@@ -203,7 +203,7 @@ def main():
         text=True,
         check=True,
     ).stdout.splitlines()
-    tracked = [path for path in listed if os.path.isfile(path)]
+    tracked = sorted({path for path in listed if os.path.isfile(path)})
     check_functions()
     check_expressions()
     check_arrows()

@@ -45,6 +45,24 @@ def setUpModule():
     unittest.addModuleCleanup(vm.end)
 
 
+def run(*command, cwd=COPY, **env):
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **env},
+    )
+
+
+def made(*words, cwd=COPY, status=0):
+    """What make says."""
+    ended = run("make", "-s", *words, cwd=cwd)
+    assert ended.returncode == status, (words, ended)
+    return ended.stderr
+
+
 def last(lab):
     """The number of its last TODO."""
     return max(place["number"] for place in PLACES[lab])
@@ -69,12 +87,8 @@ def secret(lab):
     """The lines that are in the lab's places, and not also in the rest of the sample."""
     sample = starter.read(starter.sample_of(lab))
     given = set(map(squeezed, starter.starter(sample, PLACES[lab]).splitlines()))
-    comment = re.compile(r"(?s)/\*.*?\*/")
-    lines = [
-        line
-        for _, region in starter.solution(sample, PLACES[lab])
-        for line in comment.sub("", "\n".join(region)).splitlines()
-    ]
+    hidden = "\n".join("\n".join(region) for _, region in starter.solution(sample, PLACES[lab]))
+    lines = re.sub(r"(?s)/\*.*?\*/", "", hidden).splitlines()
     return [line for line in map(squeezed, lines) if line not in given]
 
 
@@ -102,11 +116,7 @@ class Places(unittest.TestCase):
                 self.assertRegex(place["see"], r"\w", lab)
 
     def test_every_verb_is_written_once(self):
-        text = "\n".join(
-            "\n".join(region)
-            for lab in PLACES
-            for _, region in starter.solution(starter.read(starter.sample_of(lab)), PLACES[lab])
-        )
+        text = " ".join(line for lab in PLACES for line in secret(lab))
         self.assertEqual([verb for verb in VERBS if f"ibv_{verb}(" not in text], [])
 
     def test_manual_pages(self):
@@ -114,13 +124,9 @@ class Places(unittest.TestCase):
         text = "".join(place["see"] + " " for places in PLACES.values() for place in places)
         named = set(re.findall(r"(\w+)\(3\)", text))
         for package, prefix in (("libibverbs-dev", "ibv_"), ("librdmacm-dev", "rdma_")):
-            pages = subprocess.run(
-                ["dpkg", "-L", package], capture_output=True, text=True, check=False
-            ).stdout
-            self.assertEqual(
-                [name for name in named if name.startswith(prefix) and f"/{name}.3" not in pages],
-                [],
-            )
+            pages = run("dpkg", "-L", package).stdout
+            lacking = [n for n in named if n.startswith(prefix) and f"/{n}.3" not in pages]
+            self.assertEqual(lacking, [])
 
     def test_a_pattern_that_fits_nowhere_or_twice_is_refused(self):
         sample = starter.read(starter.sample_of("01"))
@@ -141,26 +147,15 @@ class HalfWay(unittest.TestCase):
     def compile(self, lab, written):
         """Of two states one is a Chinese starter's."""
         directory = f"state{lab}{written}"
-        subprocess.run(
-            ["learn/starter.py", "part", lab, str(written), directory],
-            cwd=COPY,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "LAB_LANG": "zh" if written % 2 else "en"},
-        )
-        done = subprocess.run(
-            ["make", "-s", "-C", directory, "CFLAGS=-O2 -Werror"],
-            cwd=COPY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        language = "zh" if written % 2 else "en"
+        run("learn/starter.py", "part", lab, str(written), directory, LAB_LANG=language)
+        done = run("make", "-s", "-C", directory, "CFLAGS=-O2 -Werror")
         name = next(name for sample, name in PROGRAM.items() if sample.startswith(lab))
         return done.stdout + done.stderr, os.path.join(directory, name)
 
     def test_each_stops_at_the_next_todo(self):
         states = [(lab, written) for lab in sorted(PLACES) for written in range(last(lab))]
-        subprocess.run(["make", "-s", "-j2"], cwd=COPY, check=True)
+        made("-j2")
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
         answers = vm.ask(
@@ -178,65 +173,48 @@ class HalfWay(unittest.TestCase):
                 self.assertIn("status=FAIL", output)
                 self.assertEqual(status, 1, output)  # of the client
 
-    def test_the_last_is_the_sample(self):
+    def states(self):
+        """Each state: lab, places, sample, number of what is written, its text."""
         for lab, places in PLACES.items():
             sample = starter.read(starter.sample_of(lab))
-            self.assertEqual(starter.starter(sample, places, last(lab)), sample)
+            for written in range(last(lab) + 1):
+                yield lab, places, sample, written, starter.starter(sample, places, written)
+
+    def test_only_what_is_written_differs(self):
+        for lab, places, sample, written, text in self.states():
+            if written == last(lab):
+                self.assertEqual(text, sample)
+            regions = starter.solution(sample, places)
+            for number, region in regions:
+                there = "\n".join(region) in text
+                self.assertEqual(there, number <= written, (lab, written, number))
+            rest = iter(text.splitlines())  # what is not in a place is there, in this order
+            hidden = [line for number, region in regions if number > written for line in region]
+            for line in sample.splitlines():
+                if line not in hidden:
+                    self.assertIn(line, rest, (lab, written))
 
     def test_a_chinese_starter_has_the_same_code(self):
         """Only comments and strings differ; the same TODOs are found in it."""
         with in_chinese():
             chinese = starter.places()
-        for lab, places in PLACES.items():
-            sample = starter.read(starter.sample_of(lab))
-            for written in range(last(lab)):
-                ours = starter.starter(sample, places, written)
-                with in_chinese():
-                    theirs = starter.starter(sample, chinese[lab], written)
-                self.assertEqual(without_words(ours), without_words(theirs), (lab, written))
-                self.assertEqual(
-                    *(re.findall(starter.UNWRITTEN, text) for text in (ours, theirs)), lab
-                )
-                self.assertEqual(starter.unwritten(theirs), written + 1)
-                self.assertEqual(theirs.count("is not written"), sample.count("is not written"))
-                for line in theirs.splitlines():
-                    self.assertLessEqual(words.columns(line), 102, line)  # closing marks hang
-
-    def test_only_what_is_written_differs(self):
-        for lab, places in PLACES.items():
-            sample = starter.read(starter.sample_of(lab))
-            for written in range(last(lab)):
-                text = starter.starter(sample, places, written)
-                regions = starter.solution(sample, places)
-                for number, region in regions:
-                    self.assertEqual(
-                        "\n".join(region) in text, number <= written, (lab, written, number)
-                    )
-                rest = iter(text.splitlines())  # what is not in a place is there, in this order
-                hidden = [line for number, region in regions if number > written for line in region]
-                for line in sample.splitlines():
-                    if line not in hidden:
-                        self.assertIn(line, rest, (lab, written))
+        for lab, _, sample, written, ours in self.states():
+            with in_chinese():
+                theirs = starter.starter(sample, chinese[lab], written)
+            self.assertEqual(without_words(ours), without_words(theirs), (lab, written))
+            todos = [re.findall(starter.UNWRITTEN, text) for text in (ours, theirs)]
+            self.assertEqual(*todos, lab)
+            self.assertEqual(starter.unwritten(theirs), (written + 1) % (last(lab) + 1))
+            self.assertEqual(theirs.count("is not written"), sample.count("is not written"))
+            for line in theirs.splitlines():
+                self.assertLessEqual(words.columns(line), 102, line)  # closing marks hang
 
     def test_a_directory_that_exists_is_not_changed(self):
-        os.mkdir(os.path.join(COPY, "my09"))
+        os.mkdir(f"{COPY}/my09")
         for directory in ("my09", "../my09"):
-            done = subprocess.run(
-                ["make", "-s", "starter", "LAB=09", f"DIR={directory}"],
-                cwd=COPY,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self.assertEqual((done.returncode, os.listdir(f"{COPY}/my09")), (2, []))
-        done = subprocess.run(
-            ["make", "-s", "starter", "LAB=15"],
-            cwd=COPY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertRegex(done.stderr, "no sample's number")
+            made("starter", "LAB=09", f"DIR={directory}", status=2)
+            self.assertEqual(os.listdir(f"{COPY}/my09"), [])
+        self.assertIn("no sample's number", made("starter", "LAB=15", status=2))
 
 
 class Release(unittest.TestCase):
@@ -250,25 +228,14 @@ class Release(unittest.TestCase):
         source = os.path.join(WORK, "committed")
         os.mkdir(source)
         copy_project(source)
-        for command in (
-            "git init -q",
-            "git add .",
-            "git -c user.name=x -c user.email=x@x commit -qm x",
-        ):
-            subprocess.run(command.split(), cwd=source, check=True)
+        for command in ("init -q", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):
+            subprocess.run(["git", *command.split()], cwd=source, check=True)
         cls.trees = {}
-        for name, labs in (("assignment", ""), ("all", "LABS=all")):
-            subprocess.run(
-                ["make", "-s", "student-release", *filter(None, [labs])],
-                cwd=source,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+        for name, labs in (("assignment", []), ("all", ["LABS=all"])):
+            made("student-release", *labs, cwd=source)
             where = os.path.join(COPY, name)  # which the VM sees
             os.mkdir(where)
-            subprocess.run(
-                ["tar", "-xzf", f"{source}/results/hello-verbs.tar.gz", "-C", where], check=True
-            )
+            run("tar", "-xzf", f"{source}/results/hello-verbs.tar.gz", "-C", where)
             cls.trees[name] = os.path.join(where, "hello-verbs")
 
     def labs(self, name):
@@ -278,73 +245,35 @@ class Release(unittest.TestCase):
         for name, tree in self.trees.items():
             held = {}
             for directory, _, files in os.walk(tree):
-                for file in files:
-                    with open(os.path.join(directory, file), "rb") as content:
-                        held[os.path.join(directory, file)[len(tree) + 1 :]] = re.sub(
-                            rb"\s+", b"", content.read()
-                        )
+                for path in (os.path.join(directory, file) for file in files):
+                    with open(path, "rb") as content:
+                        held[path[len(tree) + 1 :]] = re.sub(rb"\s+", b"", content.read())
             for file in ("learn/places.txt", "learn/places.zh.txt"):
-                self.assertEqual(
-                    [lab for lab in PLACES if f"=={lab}".encode() in held[file]],
-                    [lab for lab in PLACES if lab not in self.labs(name)],
-                )
+                whole = {lab for lab in PLACES if f"=={lab}".encode() in held[file]}
+                self.assertEqual(whole, set(PLACES) - set(self.labs(name)))
             self.assertFalse([path for path in held if path.startswith(".git/")])
-            built = "".join(
-                held[path].decode()
-                for path in held
-                if re.match(r"(\d\d_\w+|common|blocks)/.*\.[ch]$", path)
-            )
+            source = re.compile(r"(\d\d_\w+|common|blocks)/.*\.[ch]$")
+            built = b"".join(text for path, text in held.items() if source.match(path)).decode()
             for lab in self.labs(name):
-                lines = {
-                    line for line in secret(lab) if len(line) > 12 and line not in built
-                } - self.IDIOMS
-                self.assertGreater(len(lines), 12, lab)
-                for line in lines:
-                    self.assertEqual(
-                        [path for path in held if line.encode() in held[path]], [], line
-                    )
-                self.assertEqual(
-                    [
-                        path
-                        for path in held
-                        if path.endswith(".patch")
-                        and held[path].startswith(f"sample:{lab}_".encode())
-                    ],
-                    [],
-                )
+                lines = {line for line in secret(lab) if len(line) > 12 and line not in built}
+                self.assertGreater(len(lines - self.IDIOMS), 12, lab)
+                for line in lines - self.IDIOMS:
+                    self.assertEqual([p for p in held if line.encode() in held[p]], [], line)
+                step = f"sample:{lab}_".encode()
+                self.assertEqual([p for p in held if held[p].startswith(step)], [])
 
     def test_its_starters_are_the_suites(self):
         for name, tree in self.trees.items():
             for lab in self.labs(name):
                 path = os.path.relpath(starter.sample_of(lab), ROOT)
-                self.assertEqual(starter.read(f"{tree}/{path}"), starter.starter_of(lab))
-                subprocess.run(
-                    ["make", "-s", "starter", f"LAB={lab}"],
-                    cwd=tree,
-                    check=True,
-                    stdout=subprocess.DEVNULL,
-                )
-                self.assertEqual(
-                    starter.read(f"{tree}/my{lab}/{os.path.basename(path)}"),
-                    starter.starter_of(lab),
-                )
+                made("starter", f"LAB={lab}", cwd=tree)
+                for copy in (path, f"my{lab}/{os.path.basename(path)}"):
+                    self.assertEqual(starter.read(f"{tree}/{copy}"), starter.starter_of(lab))
                 shutil.rmtree(f"{tree}/my{lab}")
             for lab in set(PLACES) - set(self.labs(name)):  # of a sample that is whole there
-                subprocess.run(
-                    ["make", "-s", "starter", f"LAB={lab}", f"DIR=own{lab}"],
-                    cwd=tree,
-                    check=True,
-                    stdout=subprocess.DEVNULL,
-                )
+                made("starter", f"LAB={lab}", f"DIR=own{lab}", cwd=tree)
                 shutil.rmtree(f"{tree}/own{lab}")
-            made = subprocess.run(
-                ["make", "-s", "CFLAGS=-O0 -Werror"],
-                cwd=tree,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self.assertEqual((made.returncode, made.stderr), (0, ""))
+            self.assertEqual(made("CFLAGS=-O0 -Werror", cwd=tree), "")
 
     def test_with_one_program_written(self):
         """04 in the sample's own directory, 05 in one of make starter's; the rest is named, and is no failure; but 01 to
@@ -352,41 +281,33 @@ class Release(unittest.TestCase):
         tree = self.trees["all"]
         shutil.copy(starter.sample_of("04"), f"{tree}/04_atomic")
         for lab in ("05", "06"):
-            subprocess.run(
-                ["make", "-s", "starter", f"LAB={lab}"],
-                cwd=tree,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+            made("starter", f"LAB={lab}", cwd=tree)
         shutil.copy(starter.sample_of("05"), f"{tree}/my05")
         for lab, directory in (("06", "my06"), ("07", "07_gssr")):
             path = f"{tree}/{directory}/{os.path.basename(starter.sample_of(lab))}"
             with in_chinese(), open(path, "w", encoding="utf-8") as file:
                 file.write(starter.starter_of(lab))
-        refused = subprocess.run(
-            ["make", "-s", "starter", "LAB=04", "DIR=another"],
-            cwd=tree,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual((refused.returncode, os.path.exists(f"{tree}/another")), (2, False))
-        self.assertIn("the starter of lab 04 was its sample itself", refused.stderr)
-        subprocess.run(["make", "-s", "all"], cwd=tree, check=True)
+        refused = made("starter", "LAB=04", "DIR=another", cwd=tree, status=2)
+        self.assertFalse(os.path.exists(f"{tree}/another"))
+        self.assertIn("the starter of lab 04 was its sample itself", refused)
+        made("all", cwd=tree)
         shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which builds.py makes
         for own in ("my05", "my06"):
-            subprocess.run(["make", "-s", "-C", own], cwd=tree, check=True)
+            made("-C", own, cwd=tree)
+        self.all_are_told(tree)
+
+    def all_are_told(self, tree):
+        """By each tool: what passes, and what is yet to be written."""
         programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
-        jobs = [
-            [f"cd all/hello-verbs && {command}"]
-            for command in (
-                f"testenv/demo.sh {programs}",
-                "bench/measure.sh ''",
-                "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
-                "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }",
-                "python3 tests/runner.py test_pairs.Defaults",
-            )
-        ]
+        pair = "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1 && wait $!; }"
+        jobs = (
+            f"testenv/demo.sh {programs}",
+            "bench/measure.sh ''",
+            "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
+            pair,
+            "python3 tests/runner.py test_pairs.Defaults",
+        )
+        jobs = [[f"cd {os.path.relpath(tree, COPY)} && {command}"] for command in jobs]
         demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
         self.assertRegex(
             demo[0],

@@ -5,8 +5,7 @@
  *   NANOSECONDS NAME field=value...     (CLOCK_MONOTONIC)
  *
  * ibv_post_send, ibv_post_recv and ibv_poll_cq are inline functions that call through the context's
- * table, so they are replaced there. Registered memory is noted (mem) when it is registered, when a
- * request is posted, and when a line goes out on TCP: what it held before the NIC wrote to it.
+ * table, so they are replaced there. timeline.py reads the lines.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,18 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 #undef ibv_reg_mr
 
-enum { MRS = 256, HELD = 16384, NOTES = 1 << 20, LINE = 1100 };
+enum { LINE = 1100 };
 static struct ibv_context_ops real;
-static struct {
-    struct ibv_mr *mr;
-    unsigned char *last; /* what was noted last */
-} mrs[MRS];
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define REAL(name)                                                                                 \
     static __typeof__(name) *next;                                                                 \
@@ -59,40 +52,15 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
     pthread_mutex_unlock(&lock);
 }
 
-/* The kernel reads: if the address is no longer the program's, this fails and does not crash. */
-static void note_memory(void) {
-    static size_t noted;
-
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < MRS; i++) {
-        if (!mrs[i].mr) continue;
-        const size_t size = mrs[i].mr->length < HELD ? mrs[i].mr->length : HELD;
-        unsigned char bytes[HELD];
-        char hex[2 * HELD + 1] = "";
-        struct iovec to = {bytes, size}, from = {mrs[i].mr->addr, size};
-        const bool first = !mrs[i].last;
-
-        if (noted + size > NOTES ||
-            process_vm_readv(getpid(), &to, 1, &from, 1, 0) != (ssize_t)size)
-            continue;
-        if (first && !(mrs[i].last = malloc(HELD))) continue;
-        if (!first && memcmp(mrs[i].last, bytes, size) == 0) continue;
-        memcpy(mrs[i].last, bytes, size);
-        for (size_t n = 0; n < size; n++) sprintf(hex + 2 * n, "%02x", bytes[n]);
-        noted += size;
-        note("mem addr=%p hex=%s", mrs[i].mr->addr, hex);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
 static const char *elements(const struct ibv_sge *sge, int count) {
     static __thread char text[64 * 48];
-    size_t at = 0;
+    size_t at = 1;
 
-    text[0] = '\0';
+    strcpy(text, "[");
     for (int i = 0; i < count && at + 48 < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s0x%" PRIx64 ":%u:0x%x",
-                               i ? "," : "", sge[i].addr, sge[i].length, sge[i].lkey);
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s[%" PRIu64 ",%u,%u]", i ? "," : "",
+                               sge[i].addr, sge[i].length, sge[i].lkey);
+    strcpy(text + at, "]");
     return text;
 }
 
@@ -102,7 +70,6 @@ static int returned(const char *call, int error) {
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
-    note_memory();
     for (struct ibv_send_wr *w = wr; w; w = w->next) {
         const bool atomic =
             w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -111,13 +78,12 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
              qp->qp_num, w->wr_id, (int)w->opcode, w->send_flags,
              atomic ? w->wr.atomic.remote_addr : w->wr.rdma.remote_addr,
              atomic ? w->wr.atomic.rkey : w->wr.rdma.rkey,
-             w->opcode == IBV_WR_BIND_MW ? "" : elements(w->sg_list, w->num_sge));
+             w->opcode == IBV_WR_BIND_MW ? "[]" : elements(w->sg_list, w->num_sge));
     }
     return returned("ibv_post_send", real.post_send(qp, wr, bad));
 }
 
 static void note_receives(uint32_t qpn, const struct ibv_recv_wr *wr) { /* QPN 0: of an SRQ */
-    note_memory();
     for (; wr; wr = wr->next)
         note("post_recv qpn=0x%x wr_id=%" PRIu64 " sges=%s", qpn, wr->wr_id,
              elements(wr->sg_list, wr->num_sge));
@@ -163,38 +129,31 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     return ctx;
 }
 
-/* What verbs.h makes of ibv_reg_mr is one of two functions, and one may call the other. */
-static struct ibv_mr *registered(struct ibv_mr *mr, uint64_t iova, unsigned access) {
-    int i = 0;
-
-    while (mr && i < MRS && mrs[i].mr && mrs[i].mr != mr) i++;
-    if (!mr || (i < MRS && mrs[i].mr == mr)) return mr;
-    note("reg_mr addr=%p len=%zu iova=0x%" PRIx64 " access=%u lkey=0x%x rkey=0x%x", mr->addr,
-         mr->length, iova, access, mr->lkey, mr->rkey);
-    if (i < MRS) mrs[i].mr = mr;
-    note_memory();
+/* What verbs.h makes of ibv_reg_mr is one of two functions, and the one may call the other. */
+static const struct ibv_mr *last;
+static struct ibv_mr *registered(struct ibv_mr *mr, unsigned access) {
+    if (mr && mr != last)
+        note("reg_mr addr=%p len=%zu access=%u lkey=0x%x rkey=0x%x", mr->addr, mr->length, access,
+             mr->lkey, mr->rkey);
+    last = mr;
     return mr;
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
     REAL(ibv_reg_mr);
-    return registered(next(pd, addr, length, access), (uintptr_t)addr, (unsigned)access);
+    return registered(next(pd, addr, length, access), (unsigned)access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                 unsigned access) {
     REAL(ibv_reg_mr_iova2);
-    return registered(next(pd, addr, length, iova, access), iova, access);
+    return registered(next(pd, addr, length, iova, access), access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr) {
     REAL(ibv_dereg_mr);
-    note("dereg_mr addr=%p len=%zu lkey=0x%x", mr->addr, mr->length, mr->lkey);
-    for (int i = 0; i < MRS; i++) {
-        if (mrs[i].mr != mr) continue;
-        free(mrs[i].last);
-        memset(&mrs[i], 0, sizeof(mrs[i]));
-    }
+    note("dereg_mr lkey=0x%x", mr->lkey);
+    last = NULL; /* the next one may lie at the same address */
     return next(mr);
 }
 
@@ -231,8 +190,7 @@ static int line_out(int fd, const char *format, va_list values) {
     vsnprintf(line, sizeof(line), format, again);
     va_end(again);
     line[strcspn(line, "\n")] = '\0';
-    note_memory();
-    note("tcp_out line=%s", line);
+    note("tcp_out %s", line);
     return vdprintf(fd, format, values);
 }
 
@@ -264,7 +222,7 @@ ssize_t recv(int fd, void *buffer, size_t length, int flags) {
             continue;
         }
         line[at] = '\0';
-        note("tcp_in line=%s", line);
+        note("tcp_in %s", line);
         at = 0;
     }
     return got;
