@@ -70,7 +70,7 @@ rxe-down: ## as root: remove it again ## 以 root 身份：删除该设备
 
 ##@ Learn ## 学习
 
-starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 14), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 14）的程序，其中要你写的部分留空
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 15), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 15）的程序，其中要你写的部分留空
 	@learn/starter.py make "$(LAB)" "$(DIR)"
 
 ifeq ($(LAB),fabric) # the forwarding tables of fabric/README.md, step 3
@@ -132,6 +132,13 @@ fabric-growth: ## what OpenSM costs from 8 to 10,000 hosts, as a picture (instal
 	@fabric/growth.sh $(SIZES)
 
 .PHONY: fabric fabric-map fabric-growth
+
+##@ Above the verbs ## verbs 的上层
+
+above: ## move data by NVMe, NFS, iSCSI, MPI and others over RDMA, and prove it by the packets (APP=nvme: one; BY=tcp: without) ## 让 NVMe、NFS、iSCSI、MPI 等通过 RDMA 搬运数据，并用抓到的包证明（APP=nvme：只做一个；BY=tcp：不用 RDMA）
+	@above/run.sh $(APP)
+
+.PHONY: above
 
 ##@ Measure ## 测量
 

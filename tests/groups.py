@@ -76,7 +76,7 @@ QUICK = (
     Group(
         "more",
         "test_hints test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
-        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13",
+        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15",
         env=VIRTUAL,
     ),
     here("handout", "test_labs.BreakIt test_labs.Prose test_labs.References", env=VIRTUAL),
@@ -100,6 +100,7 @@ QUICK = (
             f"test_check.Check.test_{t}" for t in ("some", "hints", "todos", "what_is_to_write")
         ),
     ),
+    here("check_some", "test_probes", "probes"),
     here(
         "break",
         "test_break.Asked test_break.Answers test_break.Driven.test_as_typed test_break.Driven.test_interrupted"
@@ -108,8 +109,7 @@ QUICK = (
     ),
     here(
         "starters",
-        "test_starter.Places"
-        " test_starter.HalfWay.test_only_what_is_written_differs"
+        "test_starter.Places test_starter.HalfWay.test_only_what_is_written_differs"
         " test_starter.HalfWay.test_a_chinese_starter_has_the_same_code",
     ),
     here("sources", "test_zh.Chinese test_zh.Readme test_zh.Words test_zh.Glossary test_zh.Tools"),
@@ -164,7 +164,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults test_pairs.Rights {LAYOUTS_07}",
+        f"test_pairs.Defaults test_pairs.Rights {LAYOUTS_07} test_15",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
@@ -181,7 +181,6 @@ REST = (
     here("newest", "test_labs.BreakIt", "handout", unstable=True, env={"TESTENV_CLOCK": "virtual"}),
     Group("newest", ON_EACH_KERNEL, "pairs", unstable=True, env=VIRTUAL),
     here("kernels", "test_kernels"),
-    here("probes", "test_probes"),
     here("half_way", "test_starter.HalfWay test_starter.Release", env=VIRTUAL),
     Group("python_peer", "test_python_peer", env=VIRTUAL),
     Group("large", "test_pairs.Large test_pairs.Bench", env=VIRTUAL),
@@ -197,4 +196,5 @@ REST = (
     here("zh", "test_zh.TakenOut"),
     Group("doctor", "test_doctor", env=VIRTUAL),
     here("fabric", "test_fabric"),
+    here("above", "test_above"),
 )

@@ -8,9 +8,9 @@ import tempfile
 import unittest
 
 from places import CACHE, apt_config, copy_project
-from samples import PROGRAM, ROOT, WITH_BLOCKS, ran
+from samples import EVERYWHERE, PROGRAM, ROOT, WITH_BLOCKS, ran
 
-ALL = sorted(PROGRAM)
+ALL = EVERYWHERE
 GUEST = os.path.join(CACHE, "arm64-cm")  # its root file system
 COPY = os.path.join(GUEST, "project")
 PACKAGES = (

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from places import copy_project
-from samples import PROGRAM, ROOT, main
+from samples import PROGRAM, ROOT
 from test_labs import Vm
 
 sys.path.append(f"{ROOT}/learn")
@@ -154,7 +154,9 @@ class HalfWay(unittest.TestCase):
         return done.stdout + done.stderr, os.path.join(directory, name)
 
     def test_each_stops_at_the_next_todo(self):
-        states = [(lab, written) for lab in sorted(PLACES) for written in range(last(lab))]
+        states = [
+            (lab, written) for lab in sorted(set(PLACES) - {"15"}) for written in range(last(lab))
+        ]
         made("-j2")
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
@@ -332,7 +334,3 @@ class Release(unittest.TestCase):
             [0, 0, 1, 0, 0],
             demo + bench + handin + checked + pairs,
         )
-
-
-if __name__ == "__main__":
-    main()
