@@ -2,6 +2,7 @@
 """How pytest runs these tests. Plain test functions run as everywhere. A class of unittest runs where
 groups.py says, once in each group that names it: this file starts a process for each group, which may be
 in a VM, reads a line for each test from it (runner.py), and reports that as the outcome of an item here."""
+import contextlib
 import json
 import os
 import queue
@@ -9,6 +10,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -74,6 +76,14 @@ class GroupFile(pytest.File):
     """A module of unittest: its tests in each group."""
 
     def collect(self):
+        with modules_forgotten():
+            found = list(self.in_groups())
+            forgotten = set(listed(self.path.stem)) - {item.test for item in found}
+        if forgotten:
+            raise self.CollectError(f"in no group (groups.py): {sorted(forgotten)}")
+        return found
+
+    def in_groups(self):
         for group in (*QUICK, *REST):
             label = group.part + (f"-{group.name}" if group.name else "")
             for number, name in enumerate(group.tests.split()):
@@ -81,10 +91,29 @@ class GroupFile(pytest.File):
                     yield from self.tests(group, label, name, number)
 
     def tests(self, group, label, name, number):
-        loaded = flat(unittest.defaultTestLoader.loadTestsFromName(name))
-        for i, test in enumerate(test.id() for test in loaded):
+        for i, test in enumerate(listed(name)):
             title = f"{'::'.join(test.split('.')[1:])}[{label}]"
             yield GroupItem.from_parent(self, name=title, group=group, test=test, place=(number, i))
+
+
+def listed(name):
+    """The tests of a name as unittest takes it."""
+    loader = unittest.TestLoader()
+    tests = [test.id() for test in flat(loader.loadTestsFromName(name))]
+    if loader.errors:
+        raise pytest.Collector.CollectError("\n".join(loader.errors))
+    return tests
+
+
+@contextlib.contextmanager
+def modules_forgotten():
+    """Forgets what is imported of ours: two directories have a formats.py; each group is a process of its own."""
+    path, before = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for module in set(sys.modules) - before:
+        if (getattr(sys.modules[module], "__file__", "") or "").startswith(ROOT):
+            del sys.modules[module]
 
 
 def flat(suite):

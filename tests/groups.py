@@ -130,7 +130,7 @@ REST = (
     here("show", "test_show"),
     Group(
         "bad_wire",
-        "test_wire.Bad test_wire.Unreliable test_wire.Cut test_wire.Capture",
+        "test_wire.There test_wire.Bad test_wire.Unreliable test_wire.Cut test_wire.Capture",
         env=TWO_HOSTS,
     ),
     here("bad_wire", "test_ladder", "ladder"),

@@ -52,6 +52,9 @@ class Figures(unittest.TestCase):
     def mbps(self, method, block):
         return float(self.runs[0][method, block]["bw_MBps"])
 
+    def model(self):
+        return ran([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)], check=True).stdout
+
     def test_two_runs_agree(self):
         """Within 2 %: make bench, which takes three rounds, agrees within one."""
         first, second = self.runs
@@ -91,7 +94,7 @@ class Figures(unittest.TestCase):
                 self.assertGreater(self.mbps("auto", block) / best, 0.98, block)
 
     def test_the_model_finds_the_crossover(self):
-        said = ran([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)], check=True).stdout
+        said = self.model()
         low, high, predicted, _ = map(
             int,
             re.search(
@@ -112,7 +115,7 @@ class Figures(unittest.TestCase):
 
     def test_equal_figures_are_marked(self):
         """What differs by no more than a per cent, and nothing else."""
-        said = ran([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)], check=True).stdout
+        said = self.model()
         rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3][1:]
         self.assertGreater(len(rows), 11)
         marked = 0

@@ -27,32 +27,6 @@ def footprint(process):
 OTHER_DEVICE = os.environ.get("HV_OTHER_DEVICE", "")  # tests/other_device.c, built
 
 
-class DeadPeer(PairTest):
-    """The peer's process is killed once its queue pair is up: nobody acknowledges."""
-
-    def test_retry_counter_exceeded_is_explained(self):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = start(
-                "03_read", "--timeout", "20", "-p", str(listener.getsockname()[1]), "127.0.0.1"
-            )
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(
-                    SERVER_LINE.replace(b"qpn=0x000011", b"qpn=0x7fffff").replace(
-                        b"timeout=3", b"timeout=20"
-                    )
-                )
-                connection.sendall(b"sync ready\n")
-                self.check_failed(
-                    end(client),
-                    "03_read",
-                    "client",
-                    r"completion of the RDMA READ: transport retry counter exceeded "
-                    r"\(status 12\)\n  hint: no ACK: is the peer alive",
-                )
-
-
 class BadPeers(PairTest):
     """A stranger on the TCP port, on either side."""
 
