@@ -70,12 +70,18 @@ rxe-down: ## as root: remove it again ## 以 root 身份：删除该设备
 
 ##@ Learn ## 学习
 
-starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 14), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 14）的程序，其中要你写的部分留空
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 15), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 15）的程序，其中要你写的部分留空
 	@learn/starter.py make "$(LAB)" "$(DIR)"
 
+ifeq ($(LAB),fabric) # the forwarding tables of fabric/README.md, step 3
+check:
+	@testenv/deps.sh fabric
+	@TOPOLOGY=fabric/four.net fabric/fabric.py start 'check-tables "$(or $(FILE),mine)"; :'
+else
 check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错
 	@testenv/deps.sh vm
 	@NOT_YET=0 judge/check.py check "$(LAB)" "$(DIR)"
+endif
 
 hint: deps ## LAB=05 [DIR=my05]: a hint for the first part that is not right; again: a plainer one ## LAB=05 [DIR=my05]：给第一个不正确的部分一条提示；再运行一次，提示更直白
 	@testenv/deps.sh vm
@@ -120,7 +126,19 @@ fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, path
 	@mkdir -p results
 	@fabric/fabric.py start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
 
-.PHONY: fabric fabric-map
+fabric-growth: ## what OpenSM costs from 8 to 10,000 hosts, as a picture (installs gnuplot and perftest, takes some minutes; SIZES="8 72": these) ## OpenSM 的开销怎样随主机数从 8 到 10,000 增长，画成图（先安装 gnuplot 和 perftest，要几分钟；SIZES="8 72"：只测这些）
+	@testenv/deps.sh fabric bench
+	@mkdir -p results
+	@fabric/growth.sh $(SIZES)
+
+.PHONY: fabric fabric-map fabric-growth
+
+##@ Above the verbs ## verbs 的上层
+
+above: ## move data by NVMe, NFS, iSCSI, MPI and others over RDMA, and prove it by the packets (APP=nvme: one; BY=tcp: without) ## 让 NVMe、NFS、iSCSI、MPI 等通过 RDMA 搬运数据，并用抓到的包证明（APP=nvme：只做一个；BY=tcp：不用 RDMA）
+	@above/run.sh $(APP)
+
+.PHONY: above
 
 ##@ Measure ## 测量
 
@@ -169,13 +187,15 @@ bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what gra
 
 ##@ Develop ## 开发
 
-test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试；ONLY=list）
+tests = pytest tests -m "$1" $(if $(filter list,$(ONLY)),--collect-only -qq,--only="$(ONLY)")
+
+test: ## install what is missing, test each kind of claim once (ONLY="PART…": some parts, or as pytest -k; ONLY=list) ## 安装所缺的软件包，每类说法测试一次（ONLY="PART…"：部分测试，或 pytest -k 的表达式；ONLY=list）
 	@testenv/deps.sh build vm wire test
-	@tests/run.sh quick
+	@$(call tests,quick)
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines ## 全部测试：还包括 sanitizer、故障、其他内核、处理器和机器
 	@testenv/deps.sh build vm wire bench fabric test test-all
-	@tests/run.sh $(or $(TIER),all)
+	@$(call tests,$(if $(filter quick rest,$(TIER)),$(TIER),quick or rest))
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...) ## 把一千万行残缺的文本喂给读取外来输入的代码（RUNS=...）
 	@testenv/deps.sh build test

@@ -7,8 +7,8 @@
 
 Each process of a fabric has FABRIC=its directory in its environment."""
 import contextlib
-import ctypes
 import glob
+import inspect
 import os
 import re
 import shutil
@@ -32,7 +32,7 @@ RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABR
 CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\n"
 # ibstatus looks into /sys by itself. This shell has the library, which puts that elsewhere.
 IBSTATUS = """: /sys/class/infiniband/*
-sed "s|/sys/class/infiniband|$PWD/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
+sed "s|/sys/class/infiniband|$FABRIC/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
 
 
 def running(mark):
@@ -78,14 +78,12 @@ def read_log(name, begin=0):
         return file.read().decode(errors="replace")
 
 
-def wait_for(what, seconds=3600):
+def wait_for(what):
     """Until what() is true. 10,000 hosts took five minutes on a very busy machine."""
-    end, pause = time.monotonic() + seconds, 0.02
     while not what():
-        if time.monotonic() > end:
-            sys.exit(f"fabric: no answer in {seconds} s; see {os.environ['FABRIC']}")
-        time.sleep(pause)
-        pause = min(pause * 1.2, 0.5)
+        if not os.statvfs(os.environ["FABRIC"]).f_bavail:
+            sys.exit(f"fabric: no space left in {os.environ['FABRIC']}")
+        time.sleep(0.1)
 
 
 def make_folder(nodes):
@@ -127,7 +125,6 @@ def start(*command):
     nodes = topology.load(os.getenv("TOPOLOGY") or "fat-tree", os.getenv("HOSTS") or "8")
     for signum in signal.SIGTERM, signal.SIGHUP:
         signal.signal(signum, lambda *_: sys.exit(1))
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of the fabric are ours
     terminal = termios.tcgetattr(0) if os.isatty(0) else None
     folder = tempfile.mkdtemp(prefix="fabric-")
     pipe = start_keeper(folder)
@@ -140,16 +137,13 @@ def start(*command):
             signal.signal(signum, signal.SIG_IGN)
         os.close(pipe)
         end_all(folder)  # if the keeper could not
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, 0):
-                pass
         if terminal:  # of a shell that was killed
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
 
 
 def serve(folder, nodes, command):
     began = time.monotonic()
-    first = next(node for node in nodes.values() if not node.switch and node.links)
+    first = next(node for node in nodes.values() if node.host and 1 in node.links)
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
         "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "SIM_HOST": first.id,
@@ -160,9 +154,9 @@ def serve(folder, nodes, command):
     routing = ["-R", os.environ["ROUTING"]] if os.getenv("ROUTING") else []
     if run(ibsim, "start-sm", first.id, *routing):
         return 1
-    switches = sum(node.switch for node in nodes.values())
+    hosts, switches = (sum(getattr(n, a) for n in nodes.values()) for a in ("host", "switch"))
     print(
-        f"{len(nodes) - switches} hosts, {switches} switches; OpenSM at {first.name}: routed after "
+        f"{hosts} hosts, {switches} switches; OpenSM at {first.name}: routed after "
         f"{time.monotonic() - began:.1f} s. exit ends it; fabric-help lists the commands.",
         flush=True,
     )
@@ -174,27 +168,29 @@ def serve(folder, nodes, command):
 # --- In the shell: what each command does.
 
 
-def read_net():
-    with open(os.environ["FABRIC"] + "/net", encoding="utf-8") as file:
-        return topology.read(file.read())
-
-
 def find(name):
     """The node of this name or id."""
-    nodes = read_net()
-    found = [node for node in nodes.values() if name in (node.name, node.id)]
+    with open(os.environ["FABRIC"] + "/net", encoding="utf-8") as file:
+        nodes = topology.read(file.read()).values()
+    found = [node for node in nodes if name in (node.name, node.id)]
     if len(found) == 1:
         return found[0]
-    some = ", ".join(node.id for node in (found or [*nodes.values()])[-3:])
+    some = ", ".join(node.id for node in (found or [*nodes])[-3:])
     sys.exit(f"fabric: {len(found)} nodes are called {name!r}; there are {some} …")
+
+
+def seat(name):
+    """The environment of who sits at a node."""
+    node = find(name)
+    if not node.switch and 1 not in node.links:
+        sys.exit(f"fabric: {name} has no link at port 1, where the simulated tools sit")
+    return {**os.environ, "SIM_HOST": node.id, "FABRIC_HOST": node.name}
 
 
 def at(name, *command):
     """at HOST [COMMAND…]: a command (a shell, if there is none) at another host"""
-    host = find(name)
-    os.environ |= {"SIM_HOST": host.id, "FABRIC_HOST": host.name}
     command = command or ("bash", "--rcfile", os.environ["FABRIC"] + "/rc", "-i")
-    os.execvp(command[0], command)
+    os.execvpe(command[0], command, seat(name))
 
 
 def console(*words):
@@ -203,7 +199,7 @@ def console(*words):
     begin = os.path.getsize(f"{folder}/ibsim.log")
     with open(f"{folder}/console", "w", encoding="utf-8") as file:
         file.write(" ".join(words) + "\n# end\n")
-    wait_for(lambda: "# end" in read_log("ibsim", begin), 60)
+    wait_for(lambda: "# end" in read_log("ibsim", begin))
     return read_log("ibsim", begin).split("# end")[0].replace("sim> ", "").strip("\n")
 
 
@@ -248,16 +244,18 @@ def sweep():
 
 def start_sm(name, *options):
     """start-sm HOST [OPTION…]: OpenSM at a host (-p 5: with this priority; -R updn: its routing)"""
-    folder, host = os.environ["FABRIC"], find(name)
+    folder, env = os.environ["FABRIC"], seat(name)
     wait_for(lambda: "simulator ready" in read_log("ibsim"))
     begin = os.path.getsize(f"{folder}/opensm.log")
     options = [os.path.abspath(o) if os.path.isfile(o) else o for o in options]
     # -D 0x47: log errors and what happens, and dump tables
     command = [f"{SBIN}/opensm", "-F", "opensm.conf", "-f", f"{folder}/opensm.log", "-D", "0x47"]
-    at_host = {"SIM_HOST": host.id, "FABRIC_SM": f"{folder} {host.id} ", "LD_PRELOAD": SIM}
+    env |= {"FABRIC_SM": f"{folder} {env['SIM_HOST']} ", "LD_PRELOAD": SIM}
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.Popen([*command, *options], env={**os.environ, **at_host}, cwd=folder, **files)
-    done = re.compile("SUBNET UP|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree")
+    subprocess.Popen([*command, *options], env=env, cwd=folder, **files)
+    done = re.compile(
+        "SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree"
+    )
     wait_for(lambda: done.search(read_log("opensm", begin)))
 
 
@@ -285,7 +283,8 @@ def tool(name, *arguments):
     path, env = f"{SBIN}/{name}", {**os.environ, "LD_PRELOAD": SIM}
     command = ["bash", "-c", IBSTATUS, path] if name == "ibstatus" else [path]
     signal.signal(signal.SIGINT, lambda *_: None)  # it is for the tool
-    run = subprocess.Popen([*command, *arguments], env=env)
+    cwd = env["FABRIC"] if name == "ibstatus" else None  # which can't have a blank in its way
+    run = subprocess.Popen([*command, *arguments], env=env, cwd=cwd)
     status = run.wait()
     shutil.rmtree(f"sys-{run.pid}", ignore_errors=True)
     return status if status >= 0 else 128 - status
@@ -301,9 +300,20 @@ def main(name="start", *arguments):
     if name == "start":
         return start(*arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
-    return COMMANDS[name](*arguments) if name in COMMANDS else tool(name, *arguments)
+    if name not in COMMANDS:
+        return tool(name, *arguments)
+    try:
+        inspect.signature(COMMANDS[name]).bind(*arguments)
+    except TypeError:
+        sys.exit(COMMANDS[name].__doc__.split("\n")[0])
+    return COMMANDS[name](*arguments)
 
 
 if __name__ == "__main__":
     called = os.path.basename(sys.argv[0])
-    sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as problem:
+        sys.exit(f"fabric: {problem}")

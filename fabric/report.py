@@ -82,32 +82,28 @@ def check_tables(file):
     fabric, right, wrong = Fabric(), set(), 0
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            if problem := entry_problem(fabric, line.split()):
-                wrong += 1
-                print(f"{file}:{number}: {problem}")
-            else:
-                right.add(tuple(line.split()))
+            if line.strip():
+                if problem := entry_problem(fabric, line):
+                    wrong += 1
+                    print(f"{file}:{number}: {problem}")
+                else:
+                    right.add(tuple(line.split()))
     want = len(fabric.hosts) * len(fabric.switches)
     print(f"{len(right)} of {want} entries are right" + (f"; {wrong} wrong" if wrong else ""))
     return 0 if (len(right), wrong) == (want, 0) else 1
 
 
-def entry_problem(fabric, words):
+def entry_problem(fabric, line):
     """What is wrong with an entry of a student's table; "" if nothing is."""
     lids = {name: lid for lid, name in fabric.names.items()}
-    if len(words) != 4 or words[2] != "port":
+    words = re.fullmatch(r"(\S+) (\S+) port (\d+)", " ".join(line.split()))
+    switch, host, port = words.groups() if words else ("", "", "0")
+    if lids.get(switch) not in fabric.switches or lids.get(host) not in fabric.hosts:
         return "write SWITCH HOST port NUMBER"
-    switch, target = lids.get(words[0]), lids.get(words[1])
-    if switch not in fabric.switches or target not in fabric.hosts:
-        return f"{words[0]} is no switch" if target in fabric.hosts else f"{words[1]} is no host"
-    if words[3] == str(fabric.tables[switch].get(target)):
+    if int(port) == fabric.tables[lids[switch]].get(lids[host]):
         return ""
-    for port, (peer, _) in fabric.links[switch].items():
-        if words[3] == str(port):
-            return f"port {port} leads to {fabric.names[peer]}"
-    return f"{words[0]} has no link at port {words[3]}"
+    peer = fabric.links[lids[switch]].get(int(port))
+    return f"port {port} leads to {fabric.names[peer[0]] if peer else 'nothing'}"
 
 
 def kinds(fabric):
@@ -140,11 +136,10 @@ def picture(fabric, count):
 
 def in_words(fabric, count):
     """What the page says: {title: sentences}."""
-    names, what = fabric.names, kinds(fabric)
-    most = count.most_common(64)
+    names, what, some = fabric.names, kinds(fabric), fabric.hosts[:64]
     parts = {
         "LIDs": [f"LID {lid}: {names[lid]}, {what[lid]}" for lid in sorted(names)],
-        "The most used links": [f"{n} paths: {fabric.show(channel)}" for channel, n in most],
+        "The most used links": [f"{n} paths: {fabric.show(c)}" for c, n in count.most_common(64)],
     }
     for switch in sorted(fabric.switches):
         parts[f"Forwarding table of {names[switch]}, LID {switch}"] = [
@@ -152,24 +147,20 @@ def in_words(fabric, count):
             for to, port in sorted(fabric.tables[switch].items())
             if to != switch and to in names
         ]
-    some = fabric.hosts[:64]
     for a in some:
-        ways = [(names[b], map(fabric.show, fabric.path(a, b) or [])) for b in some if a != b]
+        ways = {b: map(fabric.show, fabric.path(a, b) or []) for b in some if a != b}
         parts[f"Paths from {names[a]}, LID {a}"] = [
-            f"to {name}: {', '.join(way) or 'none'}" for name, way in ways
+            f"to {names[b]}: {', '.join(way) or 'none'}" for b, way in ways.items()
         ]
     return parts
 
 
 def part(title, sentences, before):
     """One part of the page. What the last map did not say is red."""
-    old = set(before.get(title, sentences))
-    marks = ["" if sentence in old else ' class="bad"' for sentence in sentences]
-    changed = len(marks) - marks.count("")
-    note = f' <span class="bad">{changed} changed</span>' if changed else ""
-    text = (f"<p{mark}>{html.escape(s)}</p>\n" for mark, s in zip(marks, sentences))
-    head = f"<details><summary>{html.escape(title)}{note}</summary>"
-    return head + "".join(text) + "</details>\n"
+    new = {*sentences} - {*before.get(title, sentences)}
+    note = f' <span class="bad">{len(new)} changed</span>' if new else ""
+    text = (f"<p{' class=bad' * (s in new)}>{html.escape(s)}</p>\n" for s in sentences)
+    return f"<details><summary>{html.escape(title)}{note}</summary>{''.join(text)}</details>\n"
 
 
 def fabric_map(file="fabric.html"):

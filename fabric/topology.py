@@ -16,7 +16,8 @@ from collections import defaultdict
 NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"@#]{1,64})"(.*)')
 NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
-OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |$")  # ibnetdiscover's; ibsim passes over them
+# ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
+OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
 MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
 MOST_LIDS = 0xBFFF  # from 0xC000 on a LID is a multicast group's
 
@@ -94,7 +95,8 @@ class Node:
     """As a description has it. What people call it: name; what ibsim calls it: id."""
 
     def __init__(self, kind, ports, node_id, rest):
-        self.kind, self.switch, self.ports, self.id = kind, kind == "Switch", int(ports), node_id
+        self.kind, self.switch, self.host = kind, kind == "Switch", kind in ("Ca", "Hca")
+        self.ports, self.id = int(ports), node_id
         name, self.tail = found.groups() if (found := NAME.match(rest)) else ("", "")
         self.name = name.replace('"', "'")[:60] or node_id  # ibsim ends it at a quote
         self.before = []  # lines with its GUIDs
@@ -110,11 +112,12 @@ class Node:
 def read(text):
     """The nodes of a description by their ids. Raises Wrong where ibsim would refuse it."""
     nodes, node, lines, before = {}, None, {}, []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if node and (found := LINK.match(line)):
+            once(lines, f'port {int(found[1])} of "{node.id}"', number)
             add_link(node, number, *found.groups())
         elif re.match("[a-z]+=", line):
-            before.append(line.split("#")[0].strip())
+            before.append(line.split("#")[0])
             if re.match("(switch|ca|rt)guid", line):
                 once(lines, before[-1].split("(")[0], number)
         elif found := NODE.match(line):
@@ -123,26 +126,24 @@ def read(text):
             if not 1 <= node.ports <= MOST_PORTS:
                 raise Wrong(f"line {number}: {node.ports} ports; a node has 1 to {MOST_PORTS}")
             nodes[node.id], node.before, before = node, before, []
-        elif not OTHER.match(line.strip()):
-            raise Wrong(f"line {number}: no node, port or comment: {line.strip()[:50]!r}")
+        elif not OTHER.match(line):
+            raise Wrong(f"line {number}: no node, port or comment: {line[:50]!r}")
     check(nodes)
     return nodes
 
 
 def once(lines, what, number):
-    if what in lines:
-        raise Wrong(f"line {number}: {what} is in line {lines[what]} already")
-    lines[what] = number
+    if (first := lines.setdefault(what, number)) != number:
+        raise Wrong(f"line {number}: {what} is in line {first} already")
 
 
 def add_link(node, number, port, peer, peer_port, options, comment):
     port, comment = int(port), re.sub('".*"', '""', comment)
     if not 1 <= port <= node.ports:
         raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
-    if port in node.links:
-        first = node.links[port][2]
-        raise Wrong(f'line {number}: port {port} of "{node.name}" is in line {first} already')
-    node.links[port] = peer, int(peer_port or 1), number, options + comment
+    # ibsim reads the width of a link at a switch's end, but not at a router's: 4x then, at both.
+    more = "" if node.kind == "Rt" or peer.startswith("R-") else options + comment
+    node.links[port] = peer, int(peer_port or 1), number, more
 
 
 def check(nodes):
@@ -158,8 +159,8 @@ def check(nodes):
                     f'line {line}: "{node.name}"[{port}] goes to "{peer}"[{peer_port}], but '
                     f"that port {says}: a link stands at both of its ends"
                 )
-    if not any(node.links for node in nodes.values() if not node.switch):
-        raise Wrong("no host (Ca) with a link in it")
+    if not any(node.host and 1 in node.links for node in nodes.values()):
+        raise Wrong("no host (Ca) with a link at its port 1, where the simulated tools sit")
     if len(nodes) > MOST_LIDS:
         raise Wrong(f"{len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
 

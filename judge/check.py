@@ -10,12 +10,10 @@
 DIR is my05 (for LAB=05) where there is one, else the sample's directory. The program is built here and run in
 the VM, against the sample: judge.py. What was found is kept in results/check.json.
 """
-import compileall
 import glob
 import hashlib
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -26,19 +24,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(HERE), "learn"))
 # pylint: disable=wrong-import-position
 import starter  # noqa: E402
-import witness  # noqa: E402
-import pieces  # noqa: E402
+import build  # noqa: E402
 from check_words import called, say  # noqa: E402
-from parts import ALONE, LABS, LAST  # noqa: E402
-from pieced import PIECES, WHOLE  # noqa: E402
-from seen import PROBES  # noqa: E402
+from assignment import PARTS  # noqa: E402
+from blocks import PIECES  # noqa: E402
+from labs import LABS, LAST  # noqa: E402
+from trace import BLOCKS  # noqa: E402
 from words import language, padded, writing  # noqa: E402
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
-BUILT = f"{ROOT}/build/learn"
-COMPILED = f"{BUILT}/pyc"
-WATCHED = f"{BUILT}/probes"  # the probes that most labs take: the stopped VM has them already
 # Python's own modules stand compiled beside their sources, ours in COMPILED: to compile them in the VM takes a second.
 JUDGE = """import collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -47,21 +42,7 @@ import judge
 judge.main(sys.argv[3])
 """
 CPU = "max,-erms,-fsrm"  # without rep movsb and stosb, each byte of which is emulated by itself
-BLOCKS = ("05", "06", "07")
-SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
 NUMBERS = [f"{number:02}" for number in range(1, 15)]
-
-
-def command(*words, **more):
-    return subprocess.run(
-        words,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        **more,
-    )
 
 
 # ---- what is kept from one call to the next ----
@@ -82,177 +63,13 @@ def save(state):
     os.replace(STATE + ".new", STATE)
 
 
-def sources(directory):
-    return sorted(
-        path
-        for path in glob.glob(f"{glob.escape(directory)}/**/*", recursive=True)
-        if path.endswith((".c", ".h", "Makefile"))
-    )
-
-
 def digest(directory):
     """Of the program's sources."""
     found = hashlib.sha256()
-    for path in sources(directory):
+    for path in build.sources(directory):
         with open(path, "rb") as file:
             found.update(path.encode() + b"\0" + file.read() + b"\0")
     return found.hexdigest()
-
-
-# ---- building ----
-
-
-def sample(lab):
-    return os.path.dirname(starter.sample_of(lab))
-
-
-def place(lab, wanted=""):
-    """The directory that a lab's program stands in."""
-    mine = f"{ROOT}/{wanted or 'my' + lab}"
-    directory = mine if wanted or os.path.isdir(mine) else sample(lab)
-    if not os.path.exists(f"{directory}/Makefile"):
-        sys.exit(say("no directory", directory=os.path.relpath(directory, ROOT), lab=lab))
-    return directory
-
-
-def text(directory):
-    return "".join(starter.read(path) for path in sources(directory) if path.endswith((".c", ".h")))
-
-
-def unwritten(source):
-    """By the number of a TODO that is not written: what is to write."""
-    found = {}
-    for _, number, what in starter.stubs(source):
-        found.setdefault(number, what)
-    return found
-
-
-def build(directory, lab):
-    """By its own Makefile. Returns the program's path ("" if there is none), and the compiler's complaints."""
-    file = os.path.basename(starter.sample_of(lab))
-    made = command(
-        "make",
-        "-s",
-        "-C",
-        directory,
-        "-W",
-        file,
-        env={**os.environ, "LC_ALL": "C", "MAKEFLAGS": ""},
-    )
-    odd = [
-        line
-        for line in made.stdout.splitlines()
-        if re.search(r"\b(error|warning|undefined|multiple def)", line)
-    ]
-    name = re.search(r"(?m)^SAMPLE *= *(\S+)", starter.read(f"{directory}/Makefile"))
-    program = f"{directory}/{name[1]}" if name else ""
-    if made.returncode or not os.access(program, os.X_OK):
-        return "", odd or made.stdout.splitlines()[:1] or [f"make: {made.returncode}"]
-    return program, odd
-
-
-def reference(lab):
-    """The program of the sample; where that is a starter (make student-release), one that was packed with it."""
-    packed = f"{ROOT}/learn/reference/{os.uname().machine}/{lab}"
-    if os.access(packed, os.X_OK):
-        return packed
-    return "" if starter.unwritten(starter.read(starter.sample_of(lab))) else build_sample(lab)
-
-
-def build_sample(lab):
-    directory = sample(lab)
-    command("make", "-s", "-C", directory)
-    return starter.sample_of(lab)[:-2]
-
-
-def helpers():
-    """What is loaded into programs to make calls fail, and the suite's own digest and pattern."""
-    os.makedirs(BUILT, exist_ok=True)
-    for name, files in (
-        ("fail_verbs", ["tests/fail_verbs.c"]),
-        ("other_device", ["tests/other_device.c"]),
-        ("course", ["common/pattern.c", "common/report.c", "common/hints.c"]),
-    ):
-        out = f"{BUILT}/{name}.so"
-        if not os.path.exists(out) or any(
-            os.path.getmtime(f"{ROOT}/{f}") > os.path.getmtime(out) for f in files
-        ):
-            subprocess.run(
-                ["gcc", "-O2", "-fPIC", "-shared", "-o", out, *files, "-libverbs"],
-                check=True,
-                cwd=ROOT,
-            )
-    probes = "".join(
-        probe + "\n"
-        for probe in (witness.PROBES + PROBES).splitlines()
-        if probe[2:].split()[0] not in ALONE
-    )
-    if not os.path.exists(WATCHED) or starter.read(WATCHED) != probes:
-        with open(WATCHED, "w", encoding="ascii") as file:
-            file.write(probes)
-    sys.pycache_prefix = COMPILED
-    for part in ("learn", "judge"):
-        compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
-
-
-def sanitized(directory):
-    """05 to 07, built so that errors with memory show."""
-    out = f"{BUILT}/{os.path.basename(directory)}.sanitized"
-    os.makedirs(BUILT, exist_ok=True)
-    files = [f for f in sources(directory) if f.endswith(".c")]
-    made = command(
-        "gcc",
-        *SANITIZE.split(),
-        "-o",
-        out,
-        *[f"-I{d}" for d in ("common", "blocks", directory)],
-        *files,
-        *glob.glob(f"{ROOT}/build/objects/*.o"),
-        "-libverbs",
-        "-lm",
-        cwd=ROOT,
-    )
-    return out if made.returncode == 0 else ""
-
-
-def alone(lab, directory):
-    """Its TODOs, each with the sample's others."""
-    files = [f for f in sources(directory) if f.endswith(".c")]
-    return pieces.build(lab, files, SANITIZE.split(), BUILT)
-
-
-def draw():
-    """Numbers for the options of a run, other ones each time."""
-    letters = "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=2500))
-    return {
-        "odd": random.randint(500, 1000),
-        "few": random.randint(3, 6),
-        "many": random.randint(150, 300),
-        "big": random.randint(2000, 20000),
-        "seed": random.randint(2, 2**40),
-        "short": letters[: random.randint(20, 60)],
-        "long": letters,
-    }
-
-
-def job(lab, source, program, odd, checked="", alone=None):
-    """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers; alone: each of its
-    TODOs with the sample's others (pieces.py)."""
-    random.seed(os.environ.get("SEED"))
-    return {
-        "lab": lab,
-        "program": program,
-        "reference": reference(lab),
-        "odd": odd,
-        "unwritten": unwritten(source),
-        "draws": [draw() for _ in range(3)],
-        "seed": random.random(),
-        "HV_FAIL": f"{BUILT}/fail_verbs.so",
-        "HV_DEVICE": f"{BUILT}/other_device.so",
-        "course": f"{BUILT}/course.so",
-        "sanitized": checked,
-        "pieces": alone or {},
-    }
 
 
 # ---- judging ----
@@ -260,46 +77,35 @@ def job(lab, source, program, odd, checked="", alone=None):
 
 def judged(jobs):
     """Of each job the rows of its parts: in one VM."""
-    helpers()
+    build.helpers()
+    env = {
+        "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
+        "TESTENV_MEMORY": "512",
+        "TESTENV": "vm",
+        **os.environ,
+        "TESTENV_CLOCK": "virtual",
+        "TESTENV_CPU": CPU,
+        "TESTENV_SEALED": "yes",
+        "TESTENV_PROBES": build.WATCHED,
+        "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG",
+    }
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(jobs, file)
         file.flush()
+        inside = ["python3", "-ISB", "-c", JUDGE, HERE, build.COMPILED, file.name]
         ran = subprocess.run(
-            [
-                f"{ROOT}/testenv/testenv.sh",
-                "run",
-                "python3",
-                "-ISB",
-                "-c",
-                JUDGE,
-                HERE,
-                COMPILED,
-                file.name,
-            ],
+            [f"{ROOT}/testenv/testenv.sh", "run", *inside],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
             check=False,
-            env={
-                "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
-                "TESTENV_MEMORY": "512",
-                "TESTENV": "vm",
-                **os.environ,
-                "TESTENV_CLOCK": "virtual",
-                "TESTENV_CPU": CPU,
-                "TESTENV_SEALED": "yes",
-                "TESTENV_PROBES": WATCHED,
-                "TESTENV_PASS": "LAB_LANG LC_ALL LC_MESSAGES LANG",
-            },
+            env=env,
         )
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
     if len(rows) < len(jobs):
-        print(
-            *[line for line in ran.stdout.splitlines() if not line.startswith("ROW ")],
-            sep="\n",
-            file=sys.stderr,
-        )
+        said = [line for line in ran.stdout.splitlines() if not line.startswith("ROW ")]
+        print(*said, sep="\n", file=sys.stderr)
         sys.exit(say("no vm", status=ran.returncode))
     return [with_build(each, rows[number]) for number, each in enumerate(jobs)]
 
@@ -308,7 +114,7 @@ def parts_of(lab):
     """Their names, and which TODO each is."""
     if lab in BLOCKS:
         return [(piece.name, number) for number, piece in enumerate(PIECES[lab], 1)] + [
-            (name, LAST) for name in WHOLE
+            (name, LAST) for name in PARTS
         ]
     return [(part.name, part.todo) for part in LABS[lab].parts]
 
@@ -392,14 +198,19 @@ def check(lab, wanted=""):
     """Checks one program, and keeps what was found."""
     if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
-    directory = place(lab, wanted)
-    if directory == sample(lab):
+    directory = build.place(lab, wanted)
+    if directory == build.sample(lab):
         print(say("sample itself", lab=lab, directory=os.path.relpath(directory, ROOT)))
     before = digest(directory)
-    program, odd = build(directory, lab)
-    checked = sanitized(directory) if lab in BLOCKS and program else ""
-    each = job(
-        lab, text(directory), program, odd, checked, alone(lab, directory) if checked else None
+    program, odd = build.build(directory, lab)
+    checked = build.sanitized(directory) if lab in BLOCKS and program else ""
+    each = build.job(
+        lab,
+        build.text(directory),
+        program,
+        odd,
+        checked,
+        build.alone(lab, directory) if checked else None,
     )
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
@@ -433,7 +244,7 @@ def hints():
 def hint(lab, wanted=""):
     if lab not in NUMBERS:
         sys.exit(say("no lab", lab=lab))
-    directory = place(lab, wanted)
+    directory = build.place(lab, wanted)
     name, state = os.path.relpath(directory, ROOT), load()
     if state.get(name, {}).get("digest") != digest(directory):
         check(lab, wanted)
@@ -455,12 +266,14 @@ def hint(lab, wanted=""):
 
 
 def watch(lab, wanted=""):
-    directory, seen = place(lab, wanted), None
+    directory, seen = build.place(lab, wanted), None
     print(say("watching", directory=os.path.relpath(directory, ROOT)), flush=True)
     try:
         while True:
             now = {
-                path: os.path.getmtime(path) for path in sources(directory) if os.path.exists(path)
+                path: os.path.getmtime(path)
+                for path in build.sources(directory)
+                if os.path.exists(path)
             }
             if now != seen:
                 seen = now
@@ -488,7 +301,7 @@ def progress():
         ]
         if os.path.isdir(f"{ROOT}/my{lab}") and "my" + lab not in names:
             names.append("my" + lab)
-        names = [name for name in names if f"{ROOT}/{name}" != sample(lab)]
+        names = [name for name in names if f"{ROOT}/{name}" != build.sample(lab)]
         for name in names or ["-"]:
             parts, words, kept = (
                 "-",

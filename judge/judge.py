@@ -9,28 +9,24 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
-import seen  # noqa: E402
-import witness  # noqa: E402
-from pairing import Pair, Side, room_for_output  # noqa: E402
-from parts import ALONE, BOTH, LABS, LAST, SLOW, UNUSED  # noqa: E402
-from rules import OTHER, killed, notices  # noqa: E402
+from memory import Wrong, read  # noqa: E402
+from pair import Apart, Direct, Flow, Lead, Pair, Side  # noqa: E402
+from labs import BOTH, LABS, LAST, SLOW  # noqa: E402
+from ends import killed, notices  # noqa: E402
+from sandbox import OTHER  # noqa: E402
 from check_words import say  # noqa: E402
+from run import DONE, PATIENCE, Watched  # noqa: E402
+from sandbox import room_for_output  # noqa: E402
+from trace import Nic, wanted  # noqa: E402
 
-KINDS = {"08": seen.Lead, "09": seen.Flow, "11": seen.Direct, "14": seen.Apart}
+KINDS = {"08": Lead, "09": Flow, "11": Direct, "14": Apart}
 
 
 class Judge:
     """Of one program after the other: which of a lab's parts are right, and the first thing that is not."""
 
-    def __init__(self, labs):
-        self.nic = witness.Nic(
-            "".join(
-                f"{line}\n"
-                for line in (witness.PROBES + seen.PROBES).splitlines()
-                if (name := line[2:].split()[0]) not in UNUSED
-                and ALONE.get(name, "") in ("", *labs)
-            )
-        )
+    def __init__(self, nic):
+        self.nic = nic
 
     def run(self, students, harm=None):
         """students: the roles that are the student's program; the first one is harmed."""
@@ -55,11 +51,25 @@ class Judge:
         for variables in env.values():
             # Copied: ld.so takes a blank or a colon in a path for the end of a name.
             library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
-            variables |= {"HV_DONE": seen.DONE, "LD_PRELOAD": library}
+            variables |= {"HV_DONE": DONE, "LD_PRELOAD": library}
         arguments = lab.runs[number].format(**draw).split()
-        return seen.Run(
-            self.nic, KINDS.get(self.job["lab"], Pair), programs, arguments, harm, students[0], env
-        )
+        return self.pair(programs, arguments, harm, students[0], env)
+
+    def pair(self, programs, arguments, harm=None, harmed="", env=None):
+        """Runs it. env: by role."""
+
+        def side(role, more):
+            return lambda rest: Side(
+                role,
+                [programs[role], *more, f"--timeout={PATIENCE}", *rest],
+                env=(env or {}).get(role),
+            )
+
+        sides = {"server": side("server", []), "client": side("client", arguments)}
+        kind = KINDS.get(self.job["lab"], Pair)
+        run = Watched(self.nic, sides, arguments, kind, harm=harm, harmed=harmed)
+        run.env = env or {}
+        return run
 
     def once(self, students):
         """Such a run, made once."""
@@ -102,15 +112,34 @@ class Judge:
 
     def shows(self, options):
         """Whether the program fails by itself with these options, as make run has it do."""
-        kind, programs = KINDS.get(self.job["lab"], Pair), dict.fromkeys(OTHER, self.job["program"])
-        run = seen.Run(self.nic, kind, programs, options.split() if len(options) < 200 else [])
+        programs = dict.fromkeys(OTHER, self.job["program"])
+        run = self.pair(programs, options.split() if len(options) < 200 else [])
         return any(run.status(role) and not run.todo(role) for role in OTHER)
+
+    def row(self, part, why):
+        """Of a part, with what the last run's program said, if it was that."""
+        words, options = "", ""
+        if why and self.last:
+            run, role = self.last
+            sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
+            if not run.todo(role) and not run.spoilt:
+                words = "; ".join(filter(None, map(run.words, sides)))
+            options = " ".join(run.arguments)
+        return {
+            "part": part.name,
+            "todo": part.todo,
+            "right": not why,
+            "why": why,
+            "says": words,
+            "options": options,
+            "memory": bool(why and self.last and killed(*self.last)),
+        }
 
     def judge(self, job):
         """The rows of a program."""
         self.job, self.runs, rows = job, {}, []
         for part in LABS[job["lab"]].parts:
-            self.last, words, options = None, "", ""
+            self.last = None
             wrong = next((row["part"] for row in rows if not row["right"]), "")
             try:
                 why = (
@@ -120,30 +149,11 @@ class Judge:
                 )
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
-            except witness.Wrong as reason:
+            except Wrong as reason:
                 why = str(reason)
-            if why and self.last:
-                run, role = self.last
-                sides = (role, OTHER[role]) if run is self.runs.get(BOTH) else (role,)
-                words = (
-                    ""
-                    if run.todo(role) or run.spoilt
-                    else "; ".join(filter(None, map(run.words, sides)))
-                )
-                options = " ".join(run.arguments)
-            rows.append(
-                {
-                    "part": part.name,
-                    "todo": part.todo,
-                    "right": not why,
-                    "why": why,
-                    "says": words,
-                    "options": options,
-                    "memory": bool(why and self.last and killed(*self.last)),
-                }
-            )
+            rows.append(self.row(part, why))
             if why and not wrong and self.last and not job["unwritten"] and not job.get("first"):
-                rows[-1]["shows"] = self.shows(options)
+                rows[-1]["shows"] = self.shows(rows[-1]["options"])
             if why and job.get("first"):
                 break
         return rows
@@ -156,17 +166,18 @@ def main(path):
     with open(path, encoding="utf-8") as file:
         jobs = list(enumerate(json.load(file)))
     ours = [each for each in jobs if each[1]["lab"] in LABS]
-    judge = Judge({job["lab"] for _, job in ours}) if ours else None
+    probes = read(jobs[0][1]["probes"])
+    judge = Judge(Nic(wanted({job["lab"] for _, job in ours}, probes))) if ours else None
     for number, job in ours:
         print("ROW " + json.dumps([number, judge.judge(job)]), flush=True)
     if len(ours) < len(jobs):
         sys.pycache_prefix, ours_compiled = None, sys.pycache_prefix
-        import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which examine.py takes
+        import random, traceback  # noqa: F401,E401 pylint: disable=all # of Python's own, which assignment.py takes
 
         sys.pycache_prefix = ours_compiled
         import examined  # pylint: disable=import-outside-toplevel # it takes time
 
-        examined.set_up(jobs[0][1]["course"])
+        nic = examined.set_up(jobs[0][1]["course"], probes)
     for number, job in jobs:
         if job["lab"] not in LABS:
-            print("ROW " + json.dumps([number, examined.Examined(job).rows()]), flush=True)
+            print("ROW " + json.dumps([number, examined.Checked(nic, job).rows()]), flush=True)

@@ -34,9 +34,12 @@ FIELDS = (
     "infiniband.deth.q_key",
     "udp.payload",
     "frame.time_epoch",
+    "infiniband.bth.destqp",
+    "ipv6.src",
+    "ipv6.dst",
 )
 # The opcodes of RC by number (those of UC are 32 more; UD from 100), and the bytes of headers behind the BTH.
-RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH = 16, 4, 4, 4, 28, 8, 8
+RETH, AETH, IMM, IETH, ATOMIC, ORIG, DETH, FETH = 16, 4, 4, 4, 28, 8, 8, 4
 OPCODES = {
     0: ("SEND First", 0),
     1: ("SEND Middle", 0),
@@ -61,6 +64,8 @@ OPCODES = {
     20: ("FetchAdd", ATOMIC),
     22: ("SEND Last with Invalidate", IETH),
     23: ("SEND Only with Invalidate", IETH),
+    28: ("FLUSH", FETH + RETH),  # IBTA release 1.5, annex A19
+    29: ("ATOMIC WRITE", RETH),
     100: ("UD SEND Only", DETH),
     101: ("UD SEND Only with Immediate", DETH + IMM),
 }
@@ -82,13 +87,14 @@ def relative(psn, first):
 
 
 class Packet:
-    """src, time, name, answer (to the other's request), psn (relative), payload (bytes), data,
+    """src, qp (where it goes to), time, name, answer (to the other's request), psn (relative), payload (bytes), data,
     value (of the header fields) and carries (the same in words)."""
 
     def __init__(self, line, first_psns):
         value = dict(zip(FIELDS, line.split("\t")))
         opcode = int(value["infiniband.bth.opcode"], 0)
-        self.src, self.time = value["ip.src"], float(value["frame.time_epoch"])
+        self.src, self.time = value["ip.src"] or value["ipv6.src"], float(value["frame.time_epoch"])
+        self.qp = int(value["infiniband.bth.destqp"], 0)
         self.name, headers = OPCODES.get(opcode) or OPCODES[opcode % 32]
         self.answer = opcode in ANSWERS
         # UDP header 8, BTH 12, ICRC 4
@@ -99,7 +105,7 @@ class Packet:
         if opcode == 100 and self.data[1] == 7:  # management class: communication manager
             self.name = "CM " + CM.get(int.from_bytes(self.data[16:18], "big"), "message")
         psn = int(value["infiniband.bth.psn"])
-        requester = value["ip.dst"] if self.answer else self.src, opcode == 100
+        requester = value["ip.dst"] or value["ipv6.dst"] if self.answer else self.src, opcode == 100
         self.psn = relative(psn, first_psns.setdefault(requester, psn))
         self.value = {
             name.split(".", 1)[1]: int(text, 16 if name == "infiniband.immdt" else 0)
@@ -107,12 +113,21 @@ class Packet:
             if "eth." in name or "immdt" in name
             if text
         }
+        if opcode in (28, 29):  # tshark 4.0 does not know these yet
+            reth = self.raw[at - RETH : at]
+            self.value["reth.va"] = int.from_bytes(reth[:8], "big")
+            self.value["reth.r_key"] = int.from_bytes(reth[8:12], "big")
+            self.value["reth.dmalen"] = int.from_bytes(reth[12:], "big")
         solicited = ["solicited"] * (value["infiniband.bth.se"] in ("1", "True"))
         self.carries = ", ".join([*self.headers(), *solicited])
 
     def headers(self):
         """What the headers behind the BTH say, header by header."""
         value = self.value
+        if self.name == "FLUSH":  # FETH: what for (bits 0 to 3), and of what (4 and 5)
+            feth = self.raw[15]
+            kinds = [kind for bit, kind in enumerate(("visible", "persistent")) if feth >> bit & 1]
+            yield f"FETH {' and '.join(kinds)}, {('range', 'whole region')[feth >> 4 & 1]}"
         if "reth.dmalen" in value:
             yield (
                 f"RETH va 0x{value['reth.va']:x} rkey 0x{value['reth.r_key']:x} "
@@ -139,6 +154,8 @@ class Packet:
             yield f"IETH rkey 0x{int.from_bytes(self.raw[12:16], 'big'):x}"
         if "immdt" in value:
             yield f"immediate {value['immdt']}"
+        if self.name == "ATOMIC WRITE":
+            yield f"value 0x{self.data.hex()}"
 
 
 def packets(pcap):
@@ -148,6 +165,8 @@ def packets(pcap):
         pcap,
         "-d",
         "udp.port==4791,infiniband",
+        "-Y",
+        "infiniband",
         "-T",
         "fields",
         "-E",

@@ -8,7 +8,7 @@ import subprocess
 
 import starter
 
-# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (seen.py: "meanwhile")
+# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (run.py: "meanwhile")
 STAY = """
 static void stay(int status, void *_) { extern int usleep(unsigned); if (status) usleep(1000000); }
 __attribute__((constructor)) static void stays(void) { extern int on_exit(void (*)(int, void *), void *); on_exit(stay, 0); }
@@ -42,6 +42,12 @@ def sample_object(lab, out):
     )
 
 
+def suite_objects():
+    """Of the C files that common/ and blocks/ have now: build/ may hold those of files that are gone."""
+    files = glob.glob(f"{starter.ROOT}/common/*.c") + glob.glob(f"{starter.ROOT}/blocks/*.c")
+    return [f"{starter.ROOT}/build/objects/{os.path.basename(file)[:-2]}.o" for file in files]
+
+
 def objects(scratch):
     """Those of common/ and blocks/, with less for --bench to measure."""
     short = {name: f"{scratch}/short.{name}.o" for name in ("work", "measure")}
@@ -64,11 +70,7 @@ def objects(scratch):
                 check=True,
                 cwd=starter.ROOT,
             )
-    return [
-        path
-        for path in glob.glob(f"{starter.ROOT}/build/objects/*.o")
-        if os.path.basename(path)[:-2] not in short
-    ] + list(short.values())
+    return [short.get(os.path.basename(path)[:-2], path) for path in suite_objects()]
 
 
 def alone(text, names, own):

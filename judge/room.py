@@ -5,7 +5,8 @@ shares the queues' memory: with each post and each completion, their counters ar
 import os
 from contextlib import suppress
 
-from witness import ERROR, TRACE, write
+from memory import write
+from trace import ERROR, TRACE
 
 MADE, TAKEN = (
     128,
@@ -15,10 +16,6 @@ TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (
     6,
     1,
 )  # ibv_create_qp says how many it really holds
-EVENTS = {
-    "post": "rxe_post_send of=$arg1:x64",
-    "done": "rxe_cq_post of=$arg1:x64 id=+0($arg2):x64 status=+8($arg2):u32",
-}
 
 
 class Room:
@@ -54,7 +51,8 @@ class Room:
 
     def follow(self, thread):
         words = " ".join(f"{name}=@{at:#x}:u32" for name, (at, _) in self.counts.items())
-        for name, where in EVENTS.items():
+        events = {"post": "rxe_post_send of=$arg1:x64", "done": self.nic.where["completion"]}
+        for name, where in events.items():
             probe = f"p:{name}_{thread} {where} {words}"
             self.change(probe)
             self.names.append(f"{name}_{thread}")

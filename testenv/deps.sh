@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, fabric, test, test-all
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, fabric, above-APP, test, test-all
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;
@@ -49,6 +49,17 @@ fabric /usr/lib*/umad2sim/libumad2sim.so:/usr/lib*/*/umad2sim/libumad2sim.so  li
 fabric opensm                          opensm            opensm               opensm           opensm
 fabric ibnetdiscover                   infiniband-diags  infiniband-diags     infiniband-diags infiniband-diags
 fabric dot                             graphviz          graphviz             graphviz         graphviz
+test  pytest                           python3-pytest    python3-pytest       python3-pytest   python-pytest
+above-nvme nvme                        nvme-cli          nvme-cli             nvme-cli         nvme-cli
+above-nfs  rpc.nfsd                    nfs-kernel-server nfs-utils            nfs-kernel-server nfs-utils
+above-nfs  mount.nfs                   nfs-common        nfs-utils            nfs-client       nfs-utils
+above-iser iscsid                      open-iscsi        iscsi-initiator-utils open-iscsi      open-iscsi
+above-rds  python3                     python3           python3              python3          python
+above-rsockets rcopy                   rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
+above-libfabric fi_pingpong            libfabric-bin     libfabric            libfabric        libfabric
+above-ucx  ucx_perftest                ucx-utils         ucx                  openucx-tools    openucx
+above-mpi  mpirun                      openmpi-bin       openmpi              openmpi          openmpi
+above-mpi  mpicc                       libopenmpi-dev    openmpi-devel        openmpi-devel    openmpi
 test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
 test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
 test  clang                            clang             clang                clang            clang
@@ -104,7 +115,7 @@ fi
 
 missing='' packages='' machine=$(uname -m)
 for wanted; do
-	case $wanted in build | vm | bench | wire | fabric | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, fabric, test, test-all" >&2 && exit 2 ;; esac
+	case $wanted in build | vm | bench | wire | fabric | above-* | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, fabric, above-APP, test, test-all" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
 		{ [[ $group = "$wanted" || $group = "$wanted-$machine" ]] && ! there "$thing"; } || continue
 		read -ra names <<<"$names"

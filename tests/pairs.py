@@ -4,7 +4,7 @@ import ctypes
 import itertools
 import os
 
-from samples import ROOT, SampleTest, end, start, wait_for_listener
+from samples import ROOT, SampleTest, end, ran, start, wait_for_listener
 
 MASK = 2**64 - 1
 ports = itertools.count(
@@ -36,6 +36,11 @@ def messages(count, size, seed):
 
 def word_after(iters, seed):
     return (~(seed + iters) & MASK).to_bytes(8, "little")
+
+
+def rdma_resources():
+    """What the kernel holds of RDMA objects."""
+    return ran(["rdma", "resource", "show"], check=True).stdout
 
 
 class PairTest(SampleTest):

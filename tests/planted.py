@@ -279,20 +279,6 @@ PLANTED = {
             "path MTU 512: auto: the NIC read",
             [(r"method_for\(work.method, l, peer.mtu\)", "method_for(work.method, l, port.mtu)")],
         ),
-        "words-added-up": (
-            "verifies",
-            "two bytes that changed places: the server says status=PASS",
-            [
-                (
-                    VERIFY,
-                    RIGHT
-                    + r"""uint64_t sum = 0;
-            for (size_t n = 0; !client && n < l->bytes / 8; n++) sum += ((uint64_t *)right)[n] - ((uint64_t *)memory->contig)[n];
-            pass = sum == 0 && (client || memcmp(right + (l->bytes & ~7UL), memory->contig + (l->bytes & ~7UL), l->bytes % 8) == 0) && pass;""",
-                ),
-                DATA,
-            ],
-        ),
         "digests-added-up": (
             "verifies",
             "two blocks that changed places, by each: the server says status=PASS",
@@ -320,32 +306,14 @@ PLANTED = {
                 DATA,
             ],
         ),
-        "eight-verified": (
-            "verifies",
-            "a wrong bit in a late one of [0-9]* messages: the server says status=PASS",
-            [
-                (VERIFY + "(?=.*memory_ok)", r"if (i <= 8) \g<0>"),
-                (VERIFY + "(?!.*memory_ok)", r"if (opt.iters <= 8) \g<0>"),
-            ],
-        ),
-        "copies-no-mib": (
-            "copy",
-            "copy: the NIC read the blocks themselves\n.*--block-size=1048577",
-            [
-                (
-                    r"method == METHOD_COPY(?= |\))",
-                    "(method == METHOD_COPY && l->block_size <= 1 << 20)",
-                )
-            ],
-        ),
         "packs-once": (
             "itself",
-            "measuring: copy: (what changes in the memory|the client sends a buffer again)",
+            "measuring: copy: what changes in the memory",
             packs_if("i < depth"),
         ),
         "packs-the-first-alone": (
             "copy",
-            "a byte in the staging buffer was changed",
+            "ibv_dealloc_pd: Device or resource busy",
             [
                 (
                     r"if \(method == METHOD_COPY\)\s+layout_pack.*?;",
@@ -378,21 +346,9 @@ PLANTED = {
                 (r"(?=check\(ibv_dealloc_pd)", "if (own) ibv_dereg_mr(own);\n    "),
             ],
         ),
-        "some-statuses-are-failures": (
-            "careful",
-            'its request fails: the client says "sync',
-            [
-                (
-                    r"wait_completion\(.*?;",
-                    """while (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 0) sched_yield();
-        if (wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_RETRY_EXC_ERR) die_wc(&wc, "a WRITE");""",
-                ),
-                (r'#include "report.h"', "\\g<0>\n#include <sched.h>"),
-            ],
-        ),
         "packs-once-when-many": (
             "itself",
-            "measuring: copy: the client sends a buffer again",
+            "measuring: copy: what changes in the memory",
             packs_if("depth == 1 || i < depth"),
         ),
         "lists-when-many": (
@@ -402,20 +358,6 @@ PLANTED = {
                 (PER_WR, "method == METHOD_EACH && !many ? 1 : s->max_sge"),
                 (r"(?=static void post_message)", "static bool many;\n"),
                 (r"slot = i % depth;", r"\g<0> many = depth > 1;"),
-            ],
-        ),
-        "packs-before-it-polls": (
-            "itself",
-            "copy: the client touches a buffer that it has posted",
-            [
-                (
-                    r"wait_until_done\(s, last_of\[slot\]\);",
-                    r"""struct layout half = *l;
-            half.block_num /= 2;
-            if (depth > 1 && method == METHOD_COPY) layout_pack(&half, s->memory.blocks + half.block_num * half.stride,
-                                       s->memory.contig + slot * l->bytes + half.block_num * half.block_size);
-            \g<0>""",
-                )
             ],
         ),
         "short-dense-blocks-as-list": (
@@ -428,34 +370,14 @@ PLANTED = {
                 )
             ],
         ),
-        "twelve-buffers": (
-            "itself",
-            "copy: the client touches a buffer that it has posted",
-            [(r"slot \* l->bytes", "slot % 12 * l->bytes")],
-        ),
-        "overlapping-buffers": (
-            "itself",
-            "copy: the client's buffers of two messages that are under way overlap",
-            [(r"slot \* l->bytes", "slot * (l->bytes / 64 * 64)")],
-        ),
-        "leaves-some-under-way": (
-            "itself",
-            "copy: the client goes on while it measures before it has polled",
-            [
-                (
-                    r"s->posted\);\n\}\n\nint main",
-                    "latency ? s->posted : last_of[count % depth]);\n}\n\nint main",
-                )
-            ],
-        ),
         "packs-when-many": (
             "itself",
-            "measuring: sgl: (the client's processor touches its blocks|the client's requests name other memory|[0-9]* packets were sent for 40)",
+            "measuring: sgl: (while messages are measured|[0-9]* packets were sent for 40)",
             COPIES_MANY,
         ),
         "packs-from-another-mapping": (
             "itself",
-            "sgl: the client's requests name other memory than its blocks",
+            "measuring: sgl: while messages are measured",
             [
                 MMAN,
                 (r"(?=static void post_message)", "static char *twice;\n"),
@@ -476,19 +398,6 @@ PLANTED = {
                 ),
             ],
         ),
-        "both-map-a-file": (
-            "itself",
-            "both sides have mapped .*/both",
-            [
-                MMAN,
-                (
-                    r"struct memory \*memory = &side.memory;",
-                    r"""\g<0>
-    const int fd = open("/dev/shm/both", O_RDWR | O_CREAT, 0600);
-    if (ftruncate(fd, 4096) == 0) mmap(NULL, 4096, 3, MAP_SHARED, fd, 0);""",
-                ),
-            ],
-        ),
         "contig-left-out": (
             "itself",
             "measuring: contig: the message is not there",
@@ -505,48 +414,10 @@ PLANTED = {
                 )
             ],
         ),
-        "fills-in-what-it-verifies": (
-            "itself",
-            "measuring: sgl: the message is not there where it is verified",
-            [
-                (r"client \? transfer : NULL", "client ? transfer : fills_in"),
-                (
-                    r"int main",
-                    """static void fills_in(
-    void *arg, const struct layout *l, enum method method, unsigned count, unsigned depth, double *latency) {
-    struct side *s = arg;
-    if (count == 1) usleep(100000), pattern_fill(s->memory.contig, l->bytes, s->memory.seed);
-}
-\\g<0>""",
-                ),
-                (DATA[0], DATA[1] + "\n#include <unistd.h>"),
-            ],
-        ),
         "contig-from-blocks": (
             "itself",
             "measuring: contig: the message is not there",
             [(r"method == METHOD_COPY \|\| method == METHOD_CONTIG", "method == METHOD_COPY")],
-        ),
-        "line-by-one-recv": (
-            "itself",
-            "lines that come in pieces: the (server|client) ends with status=",
-            [
-                (
-                    r'#include "report.h"',
-                    """#include "report.h"
-#include <string.h>
-#include <sys/socket.h>
-ssize_t recv(int fd, void *to, size_t size, int flags) {
-    static int inside;
-    char line[1024];
-    if (flags & MSG_PEEK) return recvfrom(fd, to, size, flags, NULL, NULL);
-    const ssize_t n = recvfrom(fd, line, sizeof(line), MSG_PEEK, NULL, NULL);
-    if (!inside && (n <= 0 || !memchr(line, 10, (size_t)n))) return 0;
-    inside = recvfrom(fd, to, size, flags, NULL, NULL) == 1 && *(char *)to != 10;
-    return 1;
-}""",
-                )
-            ],
         ),
         "limits-of-the-device": (
             "sgl",
@@ -558,25 +429,10 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 )
             ],
         ),
-        "batches-of-2048": (
-            "sgl",
-            "no completion",
-            [
-                (
-                    r"(piece - 1\]\.send_flags = )IBV_SEND_SIGNALED",
-                    r"\1(first + piece) % 64 ? IBV_SEND_SIGNALED : 0",
-                )
-            ],
-        ),
         "two-by-two-if-many": (
             "each",
             "each: [0-9]* messages on the wire",
             [(PER_WR, "method == METHOD_EACH ? 1 + (l->block_num > 16384) : s->max_sge")],
-        ),
-        "forgets-what-bench-found": (
-            "verifies",
-            "the first size that --bench measures: the server says status=PASS",
-            [(r"pass = (measure\([^;]*;)", r"\1")],
         ),
         "hands-it-over": (
             "itself",
@@ -619,22 +475,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 (
                     r"const struct layout \*l = &work",
                     r"if (side.sge[memory->block_num].length == 12345) return 1; \g<0>",
-                )
-            ],
-        ),
-        "short-completion-queue": (
-            "careful",
-            "measuring with --depth=64: there is no room for a completion",
-            [(r"ibv_create_cq\(ctx, QUEUE_SIZE", "ibv_create_cq(ctx, 16")],
-        ),
-        "waits-for-room-for-ever": (
-            "careful",
-            "measuring: its peer stops, or dies: the client",
-            [
-                (
-                    r"wait_until_done\(s, s->done \+ 1\);",
-                    """struct ibv_wc wc;
-            if (ibv_poll_cq(s->qp->send_cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS) s->done = wc.wr_id;""",
                 )
             ],
         ),
@@ -782,7 +622,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         ),
         "unpacks-every-second": (
             "itself",
-            "copy: the client does not unpack a message from where it came in",
+            "measuring: copy: what changes in the memory",
             [
                 (
                     r"(if \(method == METHOD_COPY)\) layout_unpack",
@@ -792,12 +632,12 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         ),
         "unpacks-when-many": (
             "itself",
-            "measuring: sgl: (the client's processor touches its blocks|the client's requests name other memory|[0-9]* packets were sent for 40)",
+            "measuring: sgl: (while messages are measured|[0-9]* packets were sent for 40)",
             COPIES_MANY,
         ),
         "unpacks-the-last": (
             "itself",
-            "measuring: copy: (what changes in the memory|the client does not unpack a message)",
+            "measuring: copy: what changes in the memory",
             [
                 (
                     r"(if \(method == METHOD_COPY)\) layout_unpack",
@@ -812,16 +652,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 (
                     r"(if \(method == METHOD_COPY)\) layout_unpack",
                     r"\1 && (latency || count == 1 || i - depth + 4 < count)) layout_unpack",
-                )
-            ],
-        ),
-        "unpacks-what-it-reads-again": (
-            "itself",
-            "copy: the client touches a buffer that it has posted",
-            [
-                (
-                    r"last_of\[i % depth\] = s->posted;",
-                    r"\g<0> if (i >= depth && method == METHOD_COPY) layout_unpack(l, staging, s->memory.blocks);",
                 )
             ],
         ),
@@ -841,20 +671,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 DIGEST[1],
             ],
         ),
-        "early-gaps-unverified": (
-            "verifies",
-            "in the first of three messages: the client says status=PASS",
-            [
-                (
-                    r"pass = memory_ok\(memory, l\) && pass;(?=\n        \})",
-                    r"""char *right = malloc(l->bytes);
-            pattern_fill(right, l->bytes, opt.seed);
-            pass = fnv1a(FNV_BASIS, right, l->bytes) == memory_digest(memory, l) && pass;
-            free(right);""",
-                ),
-                DATA,
-            ],
-        ),
         "half-of-a-gap": (
             "verifies",
             "a wrong bit in a gap: the client says status=PASS",
@@ -869,45 +685,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 ),
                 (r"~s->memory", "~side.memory"),
                 DIGEST[1],
-            ],
-        ),
-        "gaps-of-a-mib-unverified": (
-            "verifies",
-            "a gap('s last byte, by copy)?: the client says status=PASS",
-            [
-                (
-                    VERIFY,
-                    RIGHT
-                    + """pass = (l->span > 1 << 20 ? fnv1a(FNV_BASIS, right, l->bytes) == memory_digest(memory, l) :
-                memory_ok(memory, l)) && pass;""",
-                ),
-                DIGEST[1],
-            ],
-        ),
-        "gaps-elsewhere-each-time": (
-            "verifies",
-            "a wrong bit in a gap: the client says status=PASS",
-            [
-                (
-                    r"(?=if .client. side.blocks_mr = ibv_reg_mr)",
-                    """char *const room = malloc(memory->span + (1 << 20)), *const old = memory->blocks;
-    if (client) memory->blocks = room + 64 + 64 * ((size_t)getpid() * 977 % 16000);
-    if (client) memcpy(memory->blocks - 64, old - 64, memory->span + 128);
-""",
-                ),
-                (
-                    VERIFY,
-                    r"""char *gaps = malloc(l->span);
-            poison_fill(gaps, l->span, ~side.memory.seed);
-            for (size_t at = 0; client && at < l->span; at++)
-                if (at % l->stride >= l->block_size) memory->blocks[at] = gaps[at];
-            free(gaps); \g<0>""",
-                ),
-                (r"memory_free", "memory->blocks = old;\n    free(room);\n    memory_free"),
-                (
-                    r'#include "report.h"',
-                    '#include "pattern.h"\n\\g<0>\n#include <string.h>\n#include <unistd.h>',
-                ),
             ],
         ),
         "polls-the-last-byte": (
@@ -927,23 +704,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
             if (*last == was) """,
                 ),
                 (r'#include "report.h"', "\\g<0>\n#include <sched.h>"),
-            ],
-        ),
-        "second-port": (
-            "itself",
-            "another TCP port",
-            [
-                (
-                    r"const bool client = .*?;",
-                    r"""\g<0>
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(opt.tcp_port + 7))};
-    const int other = socket(AF_INET, SOCK_STREAM, 0);
-    if (!client && (bind(other, (struct sockaddr *)&at, sizeof(at)) || listen(other, 1))) return 1;""",
-                ),
-                (
-                    r'#include "report.h"',
-                    '#include "report.h"\n#include <netinet/in.h>\n#include <sys/socket.h>',
-                ),
             ],
         ),
         "overwrites-a-block": (
@@ -1022,16 +782,6 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 (r'#include "report.h"', '#include "pattern.h"\n\\g<0>'),
             ],
         ),
-        "left-to-measure": (
-            "careful",
-            "measuring with --depth=64: it ends without giving back",
-            [
-                (
-                    r"(?=check.ibv_destroy_qp)",
-                    "if (work.bench) exit(report_result(pass, l->bytes, digest));",
-                )
-            ],
-        ),
         "acknowledges-early": (
             "each",
             "acknowledges [0-9]* receives by [0-9]* messages",
@@ -1065,7 +815,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         ),
         "packs-one-at-a-time": (
             "itself",
-            "measuring: sgl: the client's (processor touches its blocks|requests name other memory)",
+            "measuring: sgl: while messages are measured",
             [
                 (
                     r"const struct wr_list list = wr_list_of\(s, l, method, i % depth\);",
@@ -1081,7 +831,7 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
         ),
         "packs-once-when-many": (
             "itself",
-            "measuring: copy: the client sends a buffer again",
+            "measuring: copy: what changes in the memory",
             [
                 (
                     r"if \(method == METHOD_COPY\)(\s+layout_pack)",
@@ -1089,46 +839,15 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
                 )
             ],
         ),
-        "unpacks-what-it-posts-again": (
-            "itself",
-            "copy: the server touches a buffer that it has posted",
-            [
-                (
-                    r"(?=send_ack\(s\);)",
-                    r"for (unsigned j = 0; j < depth && method == METHOD_COPY; j++) {layout_unpack(l, s->memory.contig + j * l->bytes, s->memory.blocks);}",
-                )
-            ],
-        ),
         "unpacks-one-buffer": (
             "itself",
-            "measuring: copy: the server (does not unpack a message|touches a buffer)",
+            "measuring: copy: what changes in the memory",
             [(r"\(i % depth\) \* l->bytes, s->memory.blocks", "0, s->memory.blocks")],
         ),
         "own-mtu": (
             "careful",
             "path MTU is 1024; its peer has 512",
             [(r"rendezvous_swap\(.*?;", r"\g<0> peer.mtu = mine.mtu;")],
-        ),
-        "waits-for-ever-when-timed": (
-            "careful",
-            "measuring: its peer stops, or dies: the client",
-            [
-                (
-                    r"(send_messages\(.*?struct side \*s = arg;)",
-                    r"""\1
-    const uint64_t patience = s->timeout;
-    if (latency) s->timeout = 1000000;""",
-                ),
-                (
-                    r"(    wait_until_acked\(s, s->posted\);\n)\}",
-                    r"\1    s->timeout = patience;\n}",
-                ),
-            ],
-        ),
-        "waits-for-ever": (
-            "careful",
-            "measuring: its peer stops, or dies",
-            [(r"side.timeout = opt.timeout", "side.timeout = work.bench ? 99 : opt.timeout")],
         ),
         "peers-limit": (
             "sgl",

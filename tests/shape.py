@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Measures the tree: how long a C function may be, what may include what, and expressions that do
-more than one sees. Prints the longest functions and what is wrong; exit status 1 if anything is."""
+"""Measures the tree: how long a C function may be, what may include what, expressions that do more than
+one sees, and what the code of each directory weighs. Prints the longest functions and modules, the
+weights, and what is wrong; exit status 1 if anything is."""
+import ast
 import glob
 import os
 import re
@@ -13,6 +15,19 @@ from expressions import surprises
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 LAYOUTS = ("05", "06", "07")  # the samples that use blocks/
 FUNCTION, MAIN, WRITTEN_OUT = 60, 150, 170  # lines; 01's main writes everything out
+# Code in kB (1000 bytes) around the samples: the aim, and the most that is let through until it is reached.
+# The latter never grows; whoever makes a directory lighter lowers it.
+WEIGHTS = {
+    "teach": (50, 63),
+    "judge": (115, 230),
+    "learn": (65, 96),
+    "testenv": (57, 65),
+    "bench": (20, 20),
+    "fabric": (30, 34),
+    "above": (30, 30),
+    "tests": (320, 747),
+}
+CODE = (".py", ".sh", ".c", ".h", ".mk", ".gp", ".js", "Makefile", "init")
 # Not yet written again.
 SURPRISING = set()
 # What surprises() must find, each once; and what it must not.
@@ -143,6 +158,44 @@ def check_licences(tracked):
                     wrong.append(f"{path} has no SPDX line")
 
 
+def check_weights(tracked):
+    """Code alone: texts, data and pages weigh nothing here."""
+    print(f"\n{'code in kB':<20}{'is':>6}{'aim':>6}{'most':>6}")
+    for part, (aim, most) in WEIGHTS.items():
+        code = [path for path in tracked if path.startswith(part + "/") and path.endswith(CODE)]
+        weight = sum(map(os.path.getsize, code)) / 1000
+        print(f"{part:<20}{weight:>6.0f}{aim:>6}{most:>6}")
+        if weight > most:
+            wrong.append(f"{part} weighs {weight:.1f} kB; at most {most}")
+
+
+def longest_modules(tracked):
+    print("\nthe longest modules in Python (lines; at most 400 are wanted)")
+    lengths = []
+    for path in tracked:
+        if path.endswith(".py"):
+            with open(path, encoding="utf-8") as file:
+                lengths.append((len(file.readlines()), path))
+    for length, path in sorted(lengths, reverse=True)[:10]:
+        print(f"{path:<50}{length:>6}")
+
+
+def longest_functions(tracked):
+    print("\nthe longest functions in Python (lines; at most 40 are wanted)")
+    lengths = []
+    for path in tracked:
+        if path.endswith(".py"):
+            with open(path, encoding="utf-8") as file:
+                tree = ast.parse(file.read())
+            lengths += [
+                (node.end_lineno - node.lineno + 1, path, node.name)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.FunctionDef)
+            ]
+    for length, path, name in sorted(lengths, reverse=True)[:10]:
+        print(f"{path + ' ' + name:<70}{length:>6}")
+
+
 def main():
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -156,6 +209,9 @@ def main():
     check_arrows()
     check_gcc_lines()
     check_licences(tracked)
+    longest_functions(tracked)
+    longest_modules(tracked)
+    check_weights(tracked)
     for text in wrong:
         print(text, file=sys.stderr)
     sys.exit(bool(wrong))

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """08_write_imm: its options, how often the server wakes, and peers that lie in its own steps."""
 import os
@@ -7,7 +6,7 @@ import socket
 import threading
 
 from pairs import MASK, PairTest, messages, ports
-from samples import end, main, run, start, wait_for_listener
+from samples import end, run, start, wait_for_listener
 
 SAMPLE = "08_write_imm"
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c, built
@@ -196,7 +195,3 @@ class Liars(PairTest):
                 self.check_failed(
                     self.server_says(b"arrived=15", new), SAMPLE, "client", reason, hint=False
                 )
-
-
-if __name__ == "__main__":
-    main()

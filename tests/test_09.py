@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """09_ud: datagrams between its own sides, from strangers and liars (by pyverbs), and over a wire
 that loses some. Loss needs the two hosts of TESTENV_HOSTS=2."""
@@ -9,7 +8,7 @@ import time
 import unittest
 
 from pairs import PairTest, fnv1a, pattern, ports
-from samples import end, line_from, main, run, start, wait_for_listener
+from samples import end, line_from, run, start, wait_for_listener
 
 SAMPLE, QKEY, GRH = "09_ud", 12345, 40
 HOSTS = os.environ.get("TESTENV_HOSTS", "1")
@@ -363,7 +362,3 @@ class Loss(unittest.TestCase):
                 self.assertEqual(theirs["sent"] - ours["came"], there)
                 self.assertEqual((ours["strange"], theirs["strange"]), (0, 0))
                 self.assertEqual(here + there > 0, percent > 0)
-
-
-if __name__ == "__main__":
-    main()

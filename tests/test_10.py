@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """10_srq: many clients at one server; some die, hang or lie, and the others do not notice. Both with the
 shared receive queue and, in the classes Own..., with a receive queue for each client."""
@@ -14,10 +13,11 @@ import sys
 import time
 
 from pairs import IN_VM, PairTest, fnv1a, pattern, ports
-from samples import ROOT, end, main, run, start, wait_for_listener
+from samples import ROOT, end, ran, run, start, wait_for_listener
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
-from witness import Nic, TRACE, write  # noqa: E402
+from memory import write  # noqa: E402
+from trace import TRACE, Nic  # noqa: E402
 
 SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128
 WORK = "size=1024,iters=5,seed=1,timeout=10,clients={}"
@@ -37,9 +37,7 @@ def rnr_naks():
 
 def objects(kind, server):
     """What the kernel holds for this server: "qp", "srq", "mr"."""
-    listed = subprocess.run(
-        ["rdma", "-d", "-j", "resource", "show", kind], capture_output=True, text=True, check=True
-    ).stdout
+    listed = ran(["rdma", "-d", "-j", "resource", "show", kind], check=True).stdout
     return [each for each in json.loads(listed or "[]") if each.get("pid") == server.pid]
 
 
@@ -179,7 +177,7 @@ class Pairs(SrqTest):
     def test_what_the_kernel_holds(self):
         """Neither MEMORY's numbers nor the SRQ are only what the server says."""
         if IN_VM:
-            nic = Nic("p:made rxe_create_qp srq=+32($arg2):x64 receives=+52($arg2):u32\n")
+            nic = Nic(["p:made rxe_create_qp srq=+32($arg2):x64 receives=+52($arg2):u32"])
             self.addCleanup(write, f"{TRACE}/kprobe_events", "")
             self.addCleanup(write, f"{TRACE}/events/kprobes/enable", "0")
             nic.forget()
@@ -245,7 +243,7 @@ class Dying(SrqTest):
         self.lost(server, 80)
 
     def test_one_that_sends_without_a_credit(self):
-        """A message more than it has asked for (run.sh builds it): it alone is dropped."""
+        """A message more than it has asked for (builds.py makes it): it alone is dropped."""
         port, server = self.begin()
         client = self.client(port, 2, "-n", "20")
         greedy = os.path.join(ROOT, "build", "greedy")
@@ -464,7 +462,3 @@ class Refused(SrqTest):
         self.assertEqual(server.status, 0, server)
         self.assertEqual(server.err.count("refused a client"), 5)
         self.check_failed(run(SAMPLE, "-p", port, "127.0.0.1"), SAMPLE, "client", "cannot connect")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """11_rdma_cm, which has no TCP rendezvous: pairs over IPv4 and IPv6, a peer of another
 implementation, wrong options and addresses, refused, dying and missing peers. Runs where the
@@ -12,8 +11,8 @@ import tempfile
 import time
 import unittest
 
-from pairs import IN_VM, PairTest, fnv1a, ports
-from samples import LIMIT, ROOT, end, main, path, run, start
+from pairs import IN_VM, PairTest, fnv1a, ports, rdma_resources
+from samples import LIMIT, ROOT, end, path, ran, run, start
 
 NAME, HOST, HOST6 = "11_rdma_cm", "10.0.0.1", "fd00::1"
 OTHER_DEVICE = os.environ.get("HV_OTHER_DEVICE", "")  # tests/other_device.c, built
@@ -27,7 +26,7 @@ NO_IPV6 = {
 
 
 def sh(script):
-    return subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=True).stdout
+    return ran(["sh", "-ec", script], check=True).stdout
 
 
 def link_local():
@@ -63,12 +62,6 @@ def ipv6():
         sh(f"ip -6 address del {HOST6}/64 dev dummy0; ip link delete dummy1")
 
 
-def rdma_resources():
-    return subprocess.run(
-        ["rdma", "resource", "show"], capture_output=True, text=True, check=True
-    ).stdout
-
-
 class CmTest(PairTest):
     def setUp(self):
         if self.IPV6:
@@ -90,9 +83,7 @@ class CmTest(PairTest):
             server = start(NAME, "-p", port, *args, env=env)
         deadline = time.monotonic() + LIMIT
         while server.poll() is None and time.monotonic() < deadline:
-            ids = subprocess.run(
-                ["rdma", "resource", "show", "cm_id"], capture_output=True, text=True, check=True
-            ).stdout
+            ids = ran(["rdma", "resource", "show", "cm_id"], check=True).stdout
             if any("LISTEN" in line and f":{port} " in line + " " for line in ids.splitlines()):
                 break
             time.sleep(0.02)
@@ -216,13 +207,7 @@ class BothFamilies(CmTest):
             for text in ("x", "not the default"):
                 with self.subTest(host=host, text=text):
                     server, port = self.serve()
-                    peer = subprocess.run(
-                        [PEER, "client", host, port, "P", text],
-                        capture_output=True,
-                        text=True,
-                        timeout=LIMIT,
-                        check=False,
-                    )
+                    peer = ran([PEER, "client", host, port, "P", text])
                     self.check_peer(peer.returncode, peer.stdout, peer.stderr)
                     self.check_passed(end(server), "server", text)
 
@@ -256,9 +241,7 @@ class BothFamilies(CmTest):
         )
         try:
             for sample in ("01_hello_write", NAME):
-                ended = subprocess.run(
-                    [pair, path(sample)], capture_output=True, text=True, check=False
-                )
+                ended = ran([pair, path(sample)])
                 self.assertEqual(
                     (ended.returncode, ended.stdout.count("status=PASS")), (0, 2), ended
                 )
@@ -480,13 +463,7 @@ class Bad(CmTest):
         """rping says other private data."""
         server, port = self.serve()
         for _ in range(3):
-            stranger = subprocess.run(
-                ["rping", "-c", "-a", HOST, "-p", port, "-C", "1"],
-                capture_output=True,
-                text=True,
-                timeout=LIMIT,
-                check=False,
-            )
+            stranger = ran(["rping", "-c", "-a", HOST, "-p", port, "-C", "1"])
             self.assertIn("REJECTED", stranger.stdout + stranger.stderr)
         client = run(NAME, "-p", port, HOST)
         server = end(server)
@@ -534,7 +511,3 @@ class Bad(CmTest):
             subprocess.run(
                 ["rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "dummy0"], check=True
             )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """12_ordering: its options, and peers that lie in its own steps."""
 import os
 import socket
 
 from pairs import MASK, PairTest, pattern, ports
-from samples import end, main, run, start, wait_for_listener
+from samples import end, run, start, wait_for_listener
 
 SAMPLE = "12_ordering"
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c, built
@@ -113,7 +112,3 @@ class Liars(PairTest):
                 self.assertEqual(client.status, 1, client)
                 self.assertEqual(server.status, 1, server)
                 self.assertRegex(server.err, reason)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """13_memory_window: every way to end a loan, on good peers and on ones that lie. Runs where the
 RDMA device is. (What it shares with the other samples is in test_pairs.py and the like.)"""
@@ -8,7 +7,7 @@ import socket
 import time
 
 from pairs import PairTest, pattern, ports
-from samples import end, line_from, main, start, wait_for_listener
+from samples import end, line_from, start, wait_for_listener
 
 NAME = "13_memory_window"
 GOOD = (
@@ -135,7 +134,3 @@ class BadPeers(PairTest):
         self.check_failed(
             self.liar("3", "2"), NAME, "server", "the peer has not invalidated rkey 0x[0-9a-f]+"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """14_recover: connections that break in every way, and streams that arrive whole. Runs where the RDMA
 device is; Wire on two hosts. (What it shares with the other samples is in test_pairs.py and the like.)"""
@@ -15,7 +14,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from pairs import IN_VM, PairTest, messages, ports
-from samples import LIMIT, ROOT, Ended, end, line_from, main, path, start, wait_for_listener
+from samples import LIMIT, ROOT, Ended, end, line_from, path, start, wait_for_listener
 from test_faults import ERROR, calls_in, preloaded, resources
 
 NAME = "14_recover"
@@ -432,7 +431,3 @@ class Wire(Stream):
         self.wire("loss 5%")
         self.begin(300, 30, "10.0.1.1", THERE)
         self.finish()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,16 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The samples on arm64: cross-compiled for an emulated machine, over a root file system of
 Debian's packages. The same pairs run on this machine's processor, and digests must agree."""
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 
 from places import CACHE, apt_config, copy_project
-from samples import PROGRAM, ROOT, WITH_BLOCKS, main
+from samples import EVERYWHERE, PROGRAM, ROOT, WITH_BLOCKS, ran
 
-ALL = sorted(PROGRAM)
+ALL = EVERYWHERE
 GUEST = os.path.join(CACHE, "arm64-cm")  # its root file system
 COPY = os.path.join(GUEST, "project")
 PACKAGES = (
@@ -23,14 +21,11 @@ STUDENT = "--student 20260001"
 
 
 def sh(command, **env):
-    return subprocess.run(
+    return ran(
         ["bash", "-c", command],
         cwd=COPY if os.path.isdir(COPY) else ROOT,
         env={**os.environ, **env},
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
+        timeout=4000,
     )
 
 
@@ -82,13 +77,8 @@ class Arm64(unittest.TestCase):
 
     def both(self, command):
         """The rows of the pairs that command runs: here, and on arm64."""
-        here = subprocess.run(
-            [os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c", command],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
+        here = ran(
+            [os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c", command], cwd=ROOT
         )
         there = sh(f"testenv/testenv.sh run bash -c '{command}'", **self.env)
         for ran in (here, there):
@@ -118,7 +108,3 @@ class Arm64(unittest.TestCase):
                 )
             ),
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -9,13 +9,13 @@ import unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "judge")]
 # pylint: disable=wrong-import-position
-import pairing  # noqa: E402
+import sandbox  # noqa: E402
 from samples import main  # noqa: E402
 
 
 class Charge(unittest.TestCase):
     def test_nothing_moves_meanwhile(self):
-        pairing.take_charge()
+        sandbox.take_charge()
         with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as other:
             time.sleep(0.3)
 

@@ -1,14 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make cheatsheet prints what libibverbs' header and manual pages say."""
 import gzip
 import os
 import re
-import subprocess
 import sys
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, ran
 
 sys.path.append(os.path.join(ROOT, "learn"))
 import api  # noqa: E402, pylint: disable=wrong-import-position
@@ -19,9 +17,7 @@ TYPES = ("RC", "UC", "UD")
 
 
 def printed():
-    return subprocess.run(
-        ["make", "-s", "cheatsheet"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    return ran(["make", "-s", "cheatsheet"], cwd=ROOT, check=True).stdout
 
 
 def table(heading):
@@ -123,7 +119,3 @@ class OnePage(unittest.TestCase):
         self.assertGreater(len(found), 50)
         self.assertTrue(found["ibv_alloc_pd"][0].endswith("ibv_alloc_pd(ctx)"))
         self.assertEqual(found["ibv_alloc_mw"][1], ["13"])
-
-
-if __name__ == "__main__":
-    main()

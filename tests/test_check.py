@@ -17,6 +17,7 @@ from samples import ROOT, main, some
 
 sys.path[:0] = [f"{ROOT}/judge", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
+import build  # noqa: E402
 import check  # noqa: E402
 import pieces  # noqa: E402
 import starter  # noqa: E402
@@ -56,20 +57,24 @@ class Check(unittest.TestCase):
         os.mkdir(directory)
         with open(path + ".c", "w", encoding="utf-8") as file:
             file.write(source)
-        objects = [
-            f"{ROOT}/build/objects/{name}"
-            for name in os.listdir(f"{ROOT}/build/objects")
-            if name.endswith(".o")
-        ]
         subprocess.run(
-            ["gcc", *FLAGS.split(), "-o", path, path + ".c", *objects, "-lrdmacm", "-libverbs"],
+            [
+                "gcc",
+                *FLAGS.split(),
+                "-o",
+                path,
+                path + ".c",
+                *pieces.suite_objects(),
+                "-lrdmacm",
+                "-libverbs",
+            ],
             check=True,
             cwd=ROOT,
         )
         if lab not in check.BLOCKS:
-            return check.job(lab, source, path, [])
-        return check.job(
-            lab, source, path, [], check.sanitized(directory), check.alone(lab, directory)
+            return build.job(lab, source, path, [])
+        return build.job(
+            lab, source, path, [], build.sanitized(directory), build.alone(lab, directory)
         )
 
     def judged(self, programs, **how):
@@ -154,7 +159,7 @@ class Check(unittest.TestCase):
         for tongue in "en", "zh":
             with mock.patch.dict(os.environ, LAB_LANG=tongue):
                 for lab, places in starter.places().items():
-                    found = check.unwritten(starter.starter_of(lab))
+                    found = build.unwritten(starter.starter_of(lab))
                     self.assertEqual(set(found), {str(place["number"]) for place in places})
                     for number, what in found.items():
                         self.assertIn(

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """A side that dies or hangs, at every step: the other ends in time and says at which step.
 
@@ -11,11 +10,10 @@ import itertools
 import select
 import signal
 import socket
-import subprocess
 import time
 
-from pairs import PairTest, ports
-from samples import SAMPLES, end, main, start
+from pairs import PairTest, ports, rdma_resources
+from samples import SAMPLES, end, start
 
 TIMEOUT = 8  # --timeout of both sides; longer than all retries of a request take
 # The line of the victim's at which it is caught, and whether that line still gets through
@@ -220,12 +218,6 @@ class DeadPeer(PairTest):
         self.assertEqual(rdma_resources(), self.before)
 
 
-def rdma_resources():
-    return subprocess.run(
-        ["rdma", "resource", "show"], capture_output=True, text=True, check=True
-    ).stdout
-
-
 def cell(step, victim, sent):
     def test(self):
         for sample, future in self.outcome[step, victim, sent].items():
@@ -238,7 +230,3 @@ def cell(step, victim, sent):
 for key in itertools.product(STEPS, VICTIMS, SIGNALS):
     step, victim, sent = key
     setattr(DeadPeer, f"test_{list(STEPS).index(step)}_{step}_{victim}_{sent.name}", cell(*key))
-
-
-if __name__ == "__main__":
-    main()

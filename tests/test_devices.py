@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Other machines than the usual one: two devices, none, broken ones, ones with other limits;
 and wrong options about the device and the network."""
@@ -12,7 +11,7 @@ import time
 import unittest
 
 from pairs import IN_VM, PairTest, ports
-from samples import ROOT, SAMPLES, WITH_BLOCKS, end, main, run, start, wait_for_listener
+from samples import ROOT, SAMPLES, WITH_BLOCKS, end, ran, run, start, wait_for_listener
 
 OTHER_DEVICE = os.environ.get("HV_OTHER_DEVICE", "")  # tests/other_device.c, built
 
@@ -172,12 +171,8 @@ class NoDevice(DeviceTest):
                 ("ip route add default via 10.0.5.2 dev dummy2", "dummy2"),
             ):
                 sh(route)
-                made = subprocess.run(
-                    [make, "rxe-up"],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+                made = ran(
+                    [make, "rxe-up"], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
                 )
                 self.assertRegex(made.stdout, f" netdev {netdev} ?\n", made)
                 sh("rdma link delete rxe0")
@@ -456,7 +451,3 @@ class OtherLimits(PairTest):
     def test_both_sides_of_07_split_at_the_smaller_limit(self):
         self.assertEqual(self.requests("07_gssr", "", "sges:7:7:7"), 15)
         self.assertEqual(self.requests("07_gssr", "sges:9:9:9", "sges:32:32:30"), 12)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make doctor: each problem that it knows, provoked in the VM; where its fix is a command,
 that command is run as it stands there, and has to help."""
@@ -10,7 +9,7 @@ import tempfile
 import unittest
 
 from pairs import IN_VM
-from samples import ROOT, end, main, start, wait_for_listener
+from samples import ROOT, end, ran, start, wait_for_listener
 
 DOCTOR = os.path.join(ROOT, "testenv", "doctor.sh")
 
@@ -30,20 +29,11 @@ class Doctor(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         """What it says of testenv's VM; then without the mark by which it knows that."""
-        cls.guest = subprocess.run([DOCTOR], capture_output=True, text=True, check=True).stdout
+        cls.guest = ran([DOCTOR], check=True).stdout
         os.remove("/run/testenv")
 
     def doctor(self, *within, **more):
-        ended = subprocess.run(
-            [*within, DOCTOR],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            cwd="/",
-            **more,
-        )
+        ended = ran([*within, DOCTOR], cwd="/", **more)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
         self.assertLess(len(ended.stdout.splitlines()), 40)
         return ended.stdout
@@ -266,7 +256,3 @@ class Doctor(unittest.TestCase):
             )
         finally:
             sh("umount /dev/infiniband /etc/libibverbs.d")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Every sample with something made to go wrong: in its verbs calls, or by its peer."""
 import collections
@@ -13,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from pairs import IN_VM, PairTest, ports
-from samples import FIXED, PROGRAM, ROOT, SAMPLES, Ended, end, main, some, start, wait_for_listener
+from samples import FIXED, PROGRAM, ROOT, SAMPLES, Ended, end, ran, some, start, wait_for_listener
 
 RIGHTS = os.environ["HV_RIGHTS"]  # tests/rights.c, built
 ALL = os.environ["HV_ALL"]  # tests/all.c
@@ -104,9 +103,7 @@ def preloaded(**more):
 
 def resources():
     """How many queue pairs, regions and so on the kernel holds."""
-    return subprocess.run(
-        ["rdma", "resource", "show"], capture_output=True, text=True, check=True
-    ).stdout
+    return ran(["rdma", "resource", "show"], check=True).stdout
 
 
 class Verbs(PairTest):
@@ -450,12 +447,7 @@ class Memcheck(PairTest):
     @classmethod
     def setUpClass(cls):
         """Reading libc's symbols takes half of the time. Those that may be needed are ld.so's."""
-        notes = subprocess.run(
-            ["readelf", "-n", "/lib/x86_64-linux-gnu/libc.so.6"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        notes = ran(["readelf", "-n", "/lib/x86_64-linux-gnu/libc.so.6"], check=True).stdout
         build_id = re.search(r"Build ID: (..)(\w+)", notes)
         debug = f"/usr/lib/debug/.build-id/{build_id[1]}/{build_id[2]}.debug"
         if IN_VM and os.path.exists(debug):
@@ -511,7 +503,3 @@ class Memcheck(PairTest):
                     self.assertNotRegex(
                         log, r"Open [^\n]*descriptor [^\n]*\n(?!==\d+==    <inherited)"
                     )
-
-
-if __name__ == "__main__":
-    main()

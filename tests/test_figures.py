@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The measurements: two runs of 05's sweep over block sizes, in virtual time, in a VM each."""
 import os
@@ -6,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, ran
 
 COMMAND = [
     "testenv/testenv.sh",
@@ -92,12 +91,7 @@ class Figures(unittest.TestCase):
                 self.assertGreater(self.mbps("auto", block) / best, 0.98, block)
 
     def test_the_model_finds_the_crossover(self):
-        said = subprocess.run(
-            [os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        said = ran([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)], check=True).stdout
         low, high, predicted, _ = map(
             int,
             re.search(
@@ -118,12 +112,7 @@ class Figures(unittest.TestCase):
 
     def test_equal_figures_are_marked(self):
         """What differs by no more than a per cent, and nothing else."""
-        said = subprocess.run(
-            [os.path.join(ROOT, "bench", "model.py"), CSV.format(0)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        said = ran([os.path.join(ROOT, "bench", "model.py"), CSV.format(0)], check=True).stdout
         rows = [line.split("|") for line in said.splitlines() if line.count("|") == 3][1:]
         self.assertGreater(len(rows), 11)
         marked = 0
@@ -154,7 +143,3 @@ class Figures(unittest.TestCase):
                 "<use xlink:href='#gpPt5'"
             )  # of 4 sizes of messages, 11 of blocks; in the key
             self.assertGreaterEqual(circles, 5 * (4 if sweep == "message" else 11) + 5, sweep)
-
-
-if __name__ == "__main__":
-    main()

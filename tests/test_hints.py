@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The hints, each provoked by the mistake it speaks of; and what the handout says of fork. Runs
 where the RDMA device is."""
@@ -9,7 +8,7 @@ import socket
 import subprocess
 
 from pairs import PairTest, ports
-from samples import ROOT, SAMPLES, end, main, run, start, wait_for_listener
+from samples import ROOT, SAMPLES, end, run, start, wait_for_listener
 
 PROVOKE = os.environ["HV_PROVOKE"]  # tests/provoke.c, built
 FAIL_VERBS = os.environ["HV_FAIL_VERBS"]  # tests/fail_verbs.c
@@ -187,7 +186,3 @@ class Fork(PairTest):
 
     def test_a_child_that_opens_the_device_may(self):
         self.holds("fork_then_open")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """kernel.sh and stopped VMs: packages of each distribution's shape, wrong ones, and a
 stopped VM that was changed. Packages that can't be had here are made here, of Debian's files."""
@@ -11,22 +10,14 @@ import tempfile
 import unittest
 
 from places import CACHE, apt_config
-from samples import ROOT, main
+from samples import ROOT, ran
 
 KERNEL_SH = os.path.join(ROOT, "testenv", "kernel.sh")
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 
 
 def sh(command, cwd=None, **env):
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=cwd,
-        env={**os.environ, **env},
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    return ran(["bash", "-c", command], cwd=cwd, env={**os.environ, **env})
 
 
 class Packages(unittest.TestCase):
@@ -329,7 +320,3 @@ class Stopped(unittest.TestCase):
             # Another QEMU, or another anything of which it was made: another name.
             env["TESTENV_MTU"] = "4200"
             self.assertEqual(len(run(once)), 2)
-
-
-if __name__ == "__main__":
-    main()

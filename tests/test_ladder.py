@@ -1,15 +1,13 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Which packets each sample is made of: test_wire.py has left the captures, see CAPTURES
 there, in results/wire; tshark decodes them."""
 import os
 import re
-import subprocess
 import sys
 import unittest
 
 from pairs import messages, pattern
-from samples import ROOT, main
+from samples import ROOT, ran
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 from ladder import packets  # noqa: E402
@@ -273,13 +271,11 @@ class Ladder(unittest.TestCase):
         self.acknowledged(found, CLIENT, 0, 1)
 
     def test_make_wire_prints_the_ladder(self):
-        ended = subprocess.run(
+        ended = ran(
             [
                 os.path.join(ROOT, "judge", "ladder.py"),
                 os.path.join(ROOT, "results", "wire", "03_read.pcap"),
             ],
-            capture_output=True,
-            text=True,
             check=True,
         )
         self.assertRegex(
@@ -288,7 +284,3 @@ class Ladder(unittest.TestCase):
             r"0  RDMA READ Request, RETH .* length 4096 +--> \|\n.*"
             r"<-- +1\.\.2  RDMA READ response Middle x 2, 1024 bytes each +\|\n",
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The reader of the rendezvous' lines against the words of its header: tests/fuzz/judge.c and
 tests/protocol.py must agree on every line."""
@@ -8,7 +7,7 @@ import subprocess
 import unittest
 
 from protocol import GOOD_LINE, is_good, mutated
-from samples import ROOT, main
+from samples import ROOT
 
 COUNT = int(os.environ.get("HV_LINES", 100_000))
 
@@ -41,7 +40,3 @@ class Lines(unittest.TestCase):
             good += verdict == "good"
         self.assertGreater(good, COUNT / 1000)
         self.assertLess(good, COUNT / 2)
-
-
-if __name__ == "__main__":
-    main()

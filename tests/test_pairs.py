@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Every sample as a pair of processes on a real RDMA device."""
 import itertools
@@ -7,7 +6,7 @@ import re
 import time
 
 from pairs import MASK, PairTest, fnv1a, messages, pattern, ports, word_after
-from samples import SAMPLES, WITH_BLOCKS, end, main, run, some, start, wait_for_listener
+from samples import SAMPLES, WITH_BLOCKS, end, run, some, start, wait_for_listener
 
 
 def tearDownModule():
@@ -302,7 +301,3 @@ class WrongPairs(PairTest):
                 )
             server.err = ""
             self.both_pass(there, server, client)
-
-
-if __name__ == "__main__":
-    main()

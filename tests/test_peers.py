@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Peers that are none, lie, or go away, on either side of the rendezvous."""
 import os
@@ -11,7 +10,7 @@ import time
 
 from pairs import PairTest, ports
 from protocol import GOOD_LINE, SERVER_LINE, is_good, mutated
-from samples import Ended, end, main, path, run, start
+from samples import Ended, end, path, run, start
 
 
 def footprint(process):
@@ -358,7 +357,3 @@ class BadPeers(PairTest):
         self.assertEqual(side.status, 1, side)
         self.check_result(side, "03_read", "server", "FAIL")
         self.assertIn("the peer sent 'verdict FAIL': see its output", side.err)
-
-
-if __name__ == "__main__":
-    main()

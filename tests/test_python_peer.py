@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """peer/ is a peer of 02, 04 and 07 in Python, by somebody who had README.md, labs.md, the
 headers and the head comments, but no C code. So what those say is enough, and stays true:
@@ -9,7 +8,7 @@ import tempfile
 import time
 
 from pairs import PairTest, pattern, ports, word_after
-from samples import LIMIT, ROOT, Ended, end, main, start, wait_for_listener
+from samples import LIMIT, ROOT, Ended, end, start, wait_for_listener
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "peer"))
 import peer  # noqa: E402
@@ -138,7 +137,3 @@ class PythonPeer(PairTest):
         self.both_roles("07_gssr", "--student", "20260001")
         for peers in (["--max-sge", "7"], ["--ack-after", "64"], ["--mtu", "256"]):
             self.both_roles("07_gssr", "--block-size", "300", "--block-num", "300", peers=peers)
-
-
-if __name__ == "__main__":
-    main()

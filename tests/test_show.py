@@ -12,7 +12,7 @@ import unittest
 
 from browser import CHROMIUM, Browser
 from places import copy_project
-from samples import PROGRAM, ROOT, main, some
+from samples import EVERYWHERE, PROGRAM, ROOT, main, some
 
 sys.path.insert(0, f"{ROOT}/judge")
 from ladder import packets  # noqa: E402
@@ -21,7 +21,7 @@ COPY = f"{ROOT}/build/show-{os.getpid()}"
 CLIENT = "10.0.1.2"
 MOST = 300_000  # bytes of a page
 ENV = {**os.environ, "TESTENV": "vm", "LAB_LANG": "en"}
-SHOWN = [name[:2] for name in some(PROGRAM, 3)]
+SHOWN = [name[:2] for name in some(EVERYWHERE, 3)]
 # Patch, lab, its arguments; status of the client's completion, NAK on the wire, what a NIC refuses itself; what the
 # page says of it in the end.
 BROKEN = (

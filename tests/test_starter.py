@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from places import copy_project
-from samples import PROGRAM, ROOT, main
+from samples import PROGRAM, ROOT
 from test_labs import Vm
 
 sys.path.append(f"{ROOT}/learn")
@@ -154,7 +154,9 @@ class HalfWay(unittest.TestCase):
         return done.stdout + done.stderr, os.path.join(directory, name)
 
     def test_each_stops_at_the_next_todo(self):
-        states = [(lab, written) for lab in sorted(PLACES) for written in range(last(lab))]
+        states = [
+            (lab, written) for lab in sorted(set(PLACES) - {"15"}) for written in range(last(lab))
+        ]
         made("-j2")
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(lambda state: self.compile(*state), states))
@@ -291,7 +293,7 @@ class Release(unittest.TestCase):
         self.assertFalse(os.path.exists(f"{tree}/another"))
         self.assertIn("the starter of lab 04 was its sample itself", refused)
         made("all", cwd=tree)
-        shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which run.sh makes
+        shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which builds.py makes
         for own in ("my05", "my06"):
             made("-C", own, cwd=tree)
         self.all_are_told(tree)
@@ -305,7 +307,7 @@ class Release(unittest.TestCase):
             "bench/measure.sh ''",
             "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null",
             pair,
-            "python3 tests/test_pairs.py Defaults",
+            "python3 tests/runner.py test_pairs.Defaults",
         )
         jobs = [[f"cd {os.path.relpath(tree, COPY)} && {command}"] for command in jobs]
         demo, bench, handin, checked, pairs = [answer[0] for answer in vm.ask(jobs)]
@@ -326,13 +328,9 @@ class Release(unittest.TestCase):
             ],
             handin[0],
         )
-        self.assertIn("ok - ", pairs[0])
+        self.assertIn('"outcome": "passed"', pairs[0])
         self.assertEqual(
             [done[1] for done in (demo, bench, handin, checked, pairs)],
             [0, 0, 1, 0, 0],
             demo + bench + handin + checked + pairs,
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The command line, as far as it needs no RDMA device."""
 import os
 import re
 import subprocess
 
-from samples import SAMPLES, WITH_BLOCKS, SampleTest, main, path, run
+from samples import SAMPLES, WITH_BLOCKS, SampleTest, path, run
 
 COMMON = (
     "d ib-dev",
@@ -232,7 +231,3 @@ class NoDevice(SampleTest):
                     self.check_failed(
                         run(sample, *args), sample, role, "no RDMA device here", status=77
                     )
-
-
-if __name__ == "__main__":
-    main()

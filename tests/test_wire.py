@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Every sample between two hosts: over a good wire, a bad one, and one that is cut.
 
@@ -13,7 +12,7 @@ import time
 import unittest
 
 from pairs import PairTest, ports
-from samples import ROOT, SAMPLES, WITH_BLOCKS, end, main, path, some, start
+from samples import ROOT, SAMPLES, WITH_BLOCKS, end, path, ran, some, start
 
 THERE = (os.path.join(ROOT, "testenv", "there.sh"),)
 WIRE, CONTROL = "10.0.1.1", "10.0.2.1"
@@ -167,13 +166,7 @@ class There(unittest.TestCase):
     def test_output_status_and_arguments_are_unchanged(self):
         odd = ["two words", "it's", '"$HOME"', "a\nb", "你好", "", "*"]
         script = 'printf "%s\\n" "$@"; hostname -I; echo wrong >&2; printf end >&2; exit 7'
-        ended = subprocess.run(
-            [*THERE, "bash", "-c", script, "bash", *odd],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        ended = ran([*THERE, "bash", "-c", script, "bash", *odd])
         self.assertEqual(ended.returncode, 7)
         self.assertEqual(ended.stdout.rpartition("\n10.0.1.1")[0], "\n".join(odd), ended.stdout)
         self.assertEqual(ended.stderr, "wrong\nend\n")
@@ -212,18 +205,14 @@ class Capture(WireTest):
                 for _ in range(
                     5 if fails else 1
                 ):  # a busy machine's answer may be there before the SEND leaves
-                    ended = subprocess.run(
+                    ended = ran(
                         [
                             os.path.join(testenv, "capture.sh"),
                             os.path.join(ROOT, "results", "wire", name + ".pcap"),
                             os.path.join(testenv, "pair.sh"),
                             path(sample),
                             *args,
-                        ],
-                        capture_output=True,
-                        text=True,
-                        timeout=600,
-                        check=False,
+                        ]
                     )
                     if ended.returncode:
                         break
@@ -461,7 +450,3 @@ class Cut(WireTest):
         self.spoil("loss 100%")
         subprocess.run([*THERE, "ip", "link", "set", "eth0", "down"], check=True)
         self.both_end(pairs, self.SHORT, by_nic=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The Chinese handout says what the English one says, page by page: the same headings, commands, outputs, drawings, steps, questions,
 tables, links, numbers and inline code words, section by section. What is taken out of either is missed.
@@ -13,7 +12,7 @@ import unittest
 from collections import Counter, namedtuple
 from functools import lru_cache
 
-from samples import ROOT, main
+from samples import ROOT, ran
 
 sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "judge")]
 import check_words  # pylint: disable=wrong-import-position
@@ -455,13 +454,8 @@ class Tools(unittest.TestCase):
             ],
         ):
             said = {
-                language: subprocess.run(
-                    command,
-                    cwd=ROOT,
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                    env={**os.environ, "LAB_LANG": language},
+                language: ran(
+                    command, cwd=ROOT, check=True, env={**os.environ, "LAB_LANG": language}
                 ).stdout
                 for language in ("en", "zh", "de")
             }
@@ -612,7 +606,3 @@ class Glossary(unittest.TestCase):
         english = re.sub(r"\[.*?\]\(.*?\)", "", without_blocks(whole(".md")))
         for term in re.findall(f"{HAN}(?:/?{HAN})*", english):
             self.assertIn(term, chinese)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs a server and a client as two processes, and stands between them on TCP: all that they say
 to each other passes here, and at a barrier, where both wait, one can look at them. Only in the VM."""
-import ctypes
-import os
 import resource
 import selectors
 import socket
@@ -10,108 +8,13 @@ import subprocess
 import time
 from contextlib import suppress
 
-from witness import read, write
-
-OPEN = "/run/open"  # what students' programs may see
-GROUPS = "/run/groups"  # control groups (cgroups(7), version 2)
-CLONE_NEWNS, CLONE_NEWIPC = 0x20000, 0x8000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_PRIVATE = 1, 32, 4096, 0x44000
-NO_RANDOMIZE = 0x40000
-SAID = "/run/said"  # what the two sides print
-OTHER = {"server": "client", "client": "server"}
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def mount(kind, where, options="", flags=0):
-    if libc.mount(b"none", where.encode(), kind.encode(), flags, options.encode()):
-        raise OSError(ctypes.get_errno(), f"mount {where}")
-
-
-def room_for_output():
-    """A place of its own, so that who prints for ever fills no other."""
-    os.mkdir(SAID)
-    mount("tmpfs", SAID, "size=8M,mode=700")
-
-
-def take_charge():
-    """Limits to students' programs. Nothing moves while this process works, however long that takes (testenv/init)."""
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))
-    os.mkdir(GROUPS)
-    mount("cgroup2", GROUPS)
-    write(f"{GROUPS}/cgroup.subtree_control", "+memory +pids")
-    for role in ("server", "client", "build"):
-        os.mkdir(f"{GROUPS}/{role}")
-        write(f"{GROUPS}/{role}/memory.max", str(160 << 20))
-        write(f"{GROUPS}/{role}/pids.max", "64")
-
-
-def locked_up(role, user, home):
-    """In a new process: a user without rights, with limits; nothing can be written but its home, and
-    directories and System V objects of its own and its peer's, if that is a student's, too. They end with them.
-    """
-    write(f"{GROUPS}/{role}/cgroup.procs", str(os.getpid()))
-    write("/proc/self/oom_score_adj", "1000")
-    try:
-        peer = members(OTHER[role])[0]
-        spaces = [os.open(f"/proc/{peer}/ns/{kind}", os.O_RDONLY) for kind in ("ipc", "mnt")]
-        root = os.open(f"/proc/{peer}/root", os.O_PATH)
-        if any(
-            libc.setns(space, 0) for space in spaces
-        ):  # they are there as long as one of the two is
-            raise OSError(ctypes.get_errno(), "setns")
-        os.fchdir(root)
-        os.chroot(".")
-    except (OSError, LookupError):
-        if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC):
-            raise OSError(ctypes.get_errno(), "unshare") from None
-        mount("", "/", flags=MS_PRIVATE)
-        mount("", "/", flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
-        for place in ("/tmp", "/dev/shm", OPEN + "/home"):
-            mount("tmpfs", place, "size=64M,mode=1777")
-    os.chdir(home)
-    for kind, most in (
-        (resource.RLIMIT_CPU, 60),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY),
-    ):
-        resource.setrlimit(kind, (most, most))
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
-    libc.personality(NO_RANDOMIZE)  # a compiler, too; for other reasons see Side
+from memory import read
+from sandbox import NO_RANDOMIZE, OPEN, OTHER, SAID, end, libc, locked_up, members
 
 
 def fields(line):
     """The values in a line of text, by name."""
     return dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
-
-
-def members(role, kind="procs"):
-    """A control group's processes, or its threads."""
-    return list(map(int, read(f"{GROUPS}/{role}/cgroup.{kind}").split()))
-
-
-def listens(user):
-    """The TCP ports on which a user's processes wait for a connection (proc_net_tcp)."""
-    sockets = [
-        line.split() for name in ("tcp", "tcp6") for line in read(f"/proc/net/{name}").splitlines()
-    ]
-    return {
-        int(line[1].split(":")[1], 16)
-        for line in sockets
-        if line[3] == "0A" and line[7] == str(user)
-    }
-
-
-def end(role):
-    """All processes of a control group, and so everything that they had."""
-    write(f"{GROUPS}/{role}/cgroup.kill", "1")
-    for _ in range(1000):
-        if not members(role):
-            return
-        time.sleep(0.005)
 
 
 class Side:
@@ -181,7 +84,6 @@ class Pair:
     which on may change; it may return "cut" to end the connection."""
 
     port, lead = 20000, 0  # lead: seconds by which the server goes on before the client
-    pieces = False  # a line comes in two
     nap = 0.5  # seconds after which on("meanwhile", pair) is called, if nothing comes
 
     def __init__(self, on, limit=20):
@@ -270,10 +172,72 @@ class Pair:
                 connection.shutdown(socket.SHUT_RDWR)
             return False
         for role in reversed(turns) if self.lead else turns:
-            line, cut = self.said[role] + b"\n", 6 if self.pieces else 1024
             with suppress(OSError):
-                ends[OTHER[role]].sendall(line[:cut])
-                time.sleep(0.002 if line[cut:] else 0)
-                ends[OTHER[role]].sendall(line[cut:])
+                ends[OTHER[role]].sendall(self.said[role] + b"\n")
             time.sleep(self.lead)
         return True
+
+
+class Flow(Pair):
+    """Passes each line on at once: for a side that waits for a line before it sends its own."""
+
+    def pass_on(self, ends):
+        if len(self.first) < 2:
+            return super().pass_on(ends)
+        for role in ("client", "server"):
+            while self.lines[role]:
+                self.said[role] = self.lines[role].pop(0)
+                step = self.said[role].decode("ascii", "replace").removeprefix("sync ")
+                if self.on(step.split(" ")[0], self) == "cut":
+                    return False
+                with suppress(OSError):
+                    ends[OTHER[role]].sendall(self.said[role] + b"\n")
+        return False
+
+
+class Lead(Pair):
+    """At a barrier the server goes on a little before the client: it is to sleep when a message comes."""
+
+    lead = 0.03
+
+
+class Direct:
+    """A server and a client with no TCP between them (11): rdma_cm's port, and its device's address."""
+
+    port, host = 21000, "10.0.0.1"
+    waits = (
+        True  # with the client until the server says that it waits; and not long for it at the end
+    )
+
+    def __init__(self, on, limit=20):
+        self.on, self.until, self.said, self.first = on, time.monotonic() + limit, {}, {}
+
+    def run(self, server, client):
+        Direct.port += 1
+        self.sides = {"server": server([f"--port={self.port}"])}
+        try:
+            while self.waits and not (
+                self.sides["server"].ended()
+                or time.monotonic() > self.until
+                or any("waiting" in line for line in self.sides["server"].said(0))
+            ):
+                time.sleep(0.005)
+            self.sides["client"] = client([f"--port={self.port}", self.host])
+            while (
+                any(not side.ended() for side in self.sides.values())
+                and time.monotonic() < self.until
+            ):
+                failed = self.sides["client"].ended() and self.sides["client"].process.returncode
+                if failed and self.waits:
+                    self.until = min(self.until, time.monotonic() + 0.3)
+                time.sleep(0.005)
+        finally:
+            for side in self.sides.values():
+                side.finish()
+
+
+class Apart(Direct):
+    """The same on TCP: they connect more than once (14), so nobody stands between them. The client waits for the
+    server by itself, and the server for another client."""
+
+    host, waits = "127.0.0.1", False

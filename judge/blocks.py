@@ -5,38 +5,48 @@ import re
 from collections import namedtuple
 from contextlib import nullcontext
 
-import seen
 from check_words import say
-from pairing import OTHER, Pair
+from memory import Wrong
+from pair import OTHER, Side
 from room import Room
-from rules import asked, completes, passes, waited
-from witness import Wrong
+from run import PATIENCE, Watched
+from ends import passes
+from objects import asked
+from wire import completes, waited
 
 Piece = namedtuple("Piece", "name roles runs rules")
 OPCODES = {"05": (0, "IBV_WR_RDMA_WRITE"), "06": (4, "IBV_WR_RDMA_READ"), "07": (2, "IBV_WR_SEND")}
 ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0:detect_leaks=0"}
 MANY = "--method=each --block-size=8 --block-num=2100 --stride=9"  # more than a queue that is to hold 1024 really holds
 NAMES = {"send": "request", "receive": "receive"}
-WHOLE = ("sgl", "copy", "each", "itself", "verifies", "careful")
 BENCH = "--bench --iters=1 --sizes=4096 --block-size=512 --depth=5"
 
 
-class Watched(seen.Run):
+class Alone(Watched):
     """A run with what its queues hold, from the moment on at which memory is prepared."""
 
-    def __init__(self, lab, role, *arguments):
+    def __init__(self, lab, role, nic, programs, arguments):
         self.lab, self.role, self.room = lab, role, None
-        super().__init__(*arguments)
+
+        def side(role, more):
+            return lambda rest: Side(
+                role,
+                [programs[role], *more, f"--timeout={PATIENCE}", *rest],
+                env=ASAN if role == self.role else {},
+            )
+
+        sides = {"server": side("server", []), "client": side("client", arguments)}
+        super().__init__(nic, sides, arguments)
         self.over = self.room.end() if self.room else None
 
-    def on(self, step, pair):
+    def at(self, step, pair):
         if (
             step == ("client's line" if self.lab + self.role == "07server" else "prepared")
             and not self.room
             and "--bench" not in self.arguments
         ):
             self.room = Room(self.nic, pair.sides[self.role].process.pid)
-        return super().on(step, pair)
+        return super().at(step, pair)
 
     def requests(self, which="send"):
         """The last ones that can be seen, and whether these are all."""
@@ -262,17 +272,7 @@ class Pieced:
                 with self.nic.unwatched(
                     "copy/", "packet/", "completion/"
                 ) if bench else nullcontext():
-                    run = Watched(
-                        self.job["lab"],
-                        role,
-                        self.nic,
-                        Pair,
-                        programs,
-                        words.split(),
-                        None,
-                        role,
-                        {role: ASAN},
-                    )
+                    run = Alone(self.job["lab"], role, self.nic, programs, words.split())
                 for rule in (memory, passes) if bench else piece.rules:
                     why = rule(run, role)
                     if why:

@@ -1,220 +1,73 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What make check demands of the labs 01 to 04 and 08 to 14: of each, how its pairs are run, and its parts. (05
-to 07: pieced.py has their TODOs; whole, they are examined by judge/examine.py, as make grade-program does it.)"""
-import re
+to 07: blocks.py has their TODOs; whole, they are examined by assignment.py, as make grade-program does it.)"""
 from collections import namedtuple
 
-from rules import (
-    OTHER,
+from ends import (
     agrees,
-    arms,
-    asked,
-    completes,
-    count,
-    data_right,
     depth,
     gives_back,
     keeps,
-    made,
-    no_rnr,
     notices,
-    only,
     passes,
-    queue_pair,
-    receives,
-    region,
-    requests_seen,
     resets,
-    room,
-    sends,
-    sge_of_requests,
     so_far,
-    states,
     stops,
     strangers,
+    window_type,
+)
+from objects import asked, made, only, queue_pair, region, room, states
+from wire import (
+    arms,
+    completes,
+    count,
+    data_right,
+    no_rnr,
+    receives,
+    requests_seen,
+    sends,
+    sge_of_requests,
     verdict,
     waited,
     wakes,
-    window_type,
     with_channel,
 )
-from check_words import say
+from messages import (
+    BURST,
+    GUARD,
+    Harm,
+    LATE,
+    LW,
+    MW,
+    QKEY,
+    RA,
+    RKEY,
+    RR,
+    RW,
+    STATUS,
+    VERDICT,
+    WR_ID,
+    atomics,
+    binds,
+    bursts,
+    chains,
+    datagrams,
+    loans,
+    middle,
+    place,
+    refilled,
+    size,
+    text,
+    text_and_back,
+    to_peer,
+)
 
 # rules: about a run in which the student's program has this role and the reference the other; ends: about
 # one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
 Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
-# Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
-# barrier (see Run.on); env(draw): or what tests/fail_verbs.c or other_device.c is told; peer: in the peer, and not in
-# the program itself; role: whose, if it needs a run of its own; status: how it must end, if not with a failure.
-Harm = namedtuple(
-    "Harm", "what action env peer role status", defaults=(None, None, False, "client", None)
-)
 Lab = namedtuple("Lab", "runs harms alone parts")
 LAST = 99
 BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
-LW, RW, RR, RA, MW = 1, 2, 4, 8, 16
-QKEY, BURST = 12345, 4
-
-
-# ---- harm ----
-
-
-def at(moment, offset):
-    """Changes a byte of the student's first region."""
-
-    def action(step, run, role):
-        if step == moment:
-            run.poke(role, 0, offset(run) if callable(offset) else offset)
-
-    return action
-
-
-def told(moment, words, others):
-    """The server's line says something else."""
-    return lambda step, run, _: run.replace("server", words, others) if step == moment else None
-
-
-def middle(draw, each=1, which=1):
-    """The number of a request, of a message that is neither the first nor the last. each: requests of a message."""
-    return each * (1 + draw["seed"] % (draw["few"] - 2)) + which
-
-
-def place(draw, size):
-    """The last byte, or one of the second half: who verifies too few bytes, begins at the first."""
-    return (size // 2 + draw["seed"] % (size // 2), size - 1)[draw["seed"] % 3 > 0]
-
-
-LATE, GUARD = Harm("late", at("done", 5)), Harm(
-    "guard", at("done", lambda run: asked(run, "size", 8) + 3)
-)
-RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
-STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
-VERDICT = Harm("verdict", told("verdict", b"PASS", b"FAIL"), status=1)
-WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
-
-
-# ---- what goes over the wire ----
-
-
-def text(run):
-    return len(run.arguments[0].split("=", 1)[1]) if run.arguments else 11
-
-
-def size(run, _=None):
-    return asked(run, "size")
-
-
-def to_peer(run, offset=0, **more):
-    """Where the server's line says, with its rkey."""
-    return {
-        "va": (run.number("server", "addr") + offset, "why addr"),
-        "rkey": (run.number("server", "rkey"), "why rkey"),
-        **more,
-    }
-
-
-def atomics(run):
-    """As the head comment of 04 says; the first alone, if the values are not yet looked at."""
-    times, seed = asked(run, "iters"), asked(run, "seed")
-    counted = (seed + times) % 2**64
-    steps = [("fetch-and-add", {"add": 1})] * times + [
-        ("compare-and-swap", {"compare": counted, "add": ~counted % 2**64}),
-        ("compare-and-swap", {"compare": counted, "add": 0}),
-        ("fetch-and-add", {"add": 0}),
-    ]
-    return [
-        (kind, to_peer(run, **values))
-        for kind, values in (steps[:1] if run.todo("client") == 4 else steps)
-    ]
-
-
-def bursts(run):
-    return [
-        (
-            "RDMA WRITE with immediate",
-            to_peer(
-                run,
-                i % BURST * size(run),
-                length=size(run),
-                imm=(i, "why network"),
-                solicited=int(i % BURST == BURST - 1),
-            ),
-        )
-        for i in range(BURST * asked(run, "iters"))
-    ]
-
-
-def datagrams(role, every=True):
-    """every: or those alone that have been sent."""
-
-    def right(run):
-        peer = run.number(OTHER[role], "qpn")
-        number = asked(run, "iters") if every else max(1, len(run.datagrams(role)))
-        return [
-            (
-                "SEND with immediate",
-                {"dest": (peer, "why dest"), "qkey": QKEY, "imm": (i, "why network")},
-            )
-            for i in range(number)
-        ]
-
-    return right
-
-
-def text_and_back(run):
-    lent = next(iter(run.keys("server")), None)
-    where = {"va": lent[0].iova, "rkey": lent[1], "length": text(run)} if lent else {}
-    return [("RDMA WRITE", where), ("RDMA READ", where), ("SEND", {})]
-
-
-def chains(run):
-    return [("RDMA READ", to_peer(run, length=size(run))), ("SEND", {}), ("SEND", {})] * (
-        1 if run.todo("client") else asked(run, "iters")
-    )
-
-
-def loans(run):
-    part = next((f["addr"] for f in run.any("bind")), 0)
-    last = [("RDMA WRITE", {"va": (part, "why lent"), "length": size(run)})]
-    keys = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
-    return [
-        message
-        for i in range(asked(run, "iters"))
-        for message in last
-        + [("SEND with invalidate", {"invalidates": (keys[i] if i < len(keys) else 0, "why lent")})]
-    ] + last
-
-
-def binds(run, role):
-    """Each loan is bound inside the region for windows, for WRITEs alone."""
-    lent = [r for r in run.regions(role) if r.access & MW][0]
-    used = [p.rkey for p in run.messages("client") if p.opcode & 31 in (6, 10)]
-    keys = [f["rkey"] for f in run.any("bind")]
-    for key, told in zip(keys, used):
-        if key != told:
-            return say("told key", role=role, found=told, right=key)
-        if keys.count(key) > 1:
-            return say("same key", rkey=key)
-    for f in run.any("bind"):
-        inside = min(max(f["addr"], lent.iova), lent.iova + lent.length - size(run))
-        for name, right in (("addr", inside), ("length", size(run)), ("access", RW)):
-            if f[name] != right:
-                return say(
-                    "bind",
-                    role=role,
-                    name={"access": "mw_access_flags"}.get(name, name),
-                    found=hex(f[name]),
-                    right=hex(right),
-                )
-    return None
-
-
-def refilled(run, role):
-    """The server's limit is set once, and once more with each refill."""
-    said = re.search(r"refills=(\d+)", " ".join(run.said(role)))
-    return count("srq_limit", "srq limit", "server", lambda _: 1 + int(said[1]) if said else 1)(
-        run, role
-    )
 
 
 def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
@@ -238,7 +91,7 @@ LABS = {
             "device, PD and CQ",
             1,
             BOTH,
-            [made("pd", "a protection domain"), made("cq", "a completion queue"), room(1)],
+            [made("pd", "a protection domain"), made("create_cq", "a completion queue"), room(1)],
         ),
         Part(
             "memory and queue pair",
@@ -340,7 +193,10 @@ LABS = {
     "08": lab(
         f"{SIZES} / {SIZES} / --transport=uc",
         Part(
-            "channel and CQ", 1, BOTH, [made("cq", "a completion queue"), room(BURST), with_channel]
+            "channel and CQ",
+            1,
+            BOTH,
+            [made("create_cq", "a completion queue"), room(BURST), with_channel],
         ),
         Part("the receives", 2, SERVER, [receives("server", lambda run: BURST, lambda run: 0)]),
         Part(
@@ -502,17 +358,3 @@ LABS = {
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.
 SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}
-# Of witness.py's probes what is used here, and of seen.py's what only one lab takes.
-UNUSED = ("copy", "create_cq", "exits", "modify_qp", "packet")
-ALONE = {
-    "srq": "10",
-    "free_srq": "10",
-    "srq_limit": "10",
-    "ah": "09",
-    "free_ah": "09",
-    "mw": "13",
-    "free_mw": "13",
-    "bind": "13",
-    "notify": "08",
-    "request": "12",
-}

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
+# NFS 4.2: the client mounts a directory of the server. A file's data is not in the RPC call.
+# client SEND + | the client sends a call, which says where its data is | 客户端发送调用，其中说明数据在哪里
+# server READ + | the server READs the data out of the client's memory | 服务器用 READ 从客户端内存取走数据
+# server WRITE + | the server WRITEs the data into the client's memory | 服务器用 WRITE 把数据写进客户端内存
+# server INVALIDATE + | the server sends the reply and invalidates an rkey of the client | 服务器发送应答，并使客户端的一个 rkey 失效
+# server SEND + | the server sends the reply | 服务器发送应答
+needs=above-nfs
+by=${BY:-rdma}
+nfsd=/proc/fs/nfsd
+
+serve() {
+	has rpcrdma
+	mkdir -p /run/export /var/lib/nfs/v4recovery
+	touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+	mountpoint -q $nfsd || mount -t nfsd nfsd $nfsd
+	exportfs -o rw,no_root_squash,insecure,fsid=0 10.0.1.2:/run/export
+	rpc.mountd -N 3
+	rpc.nfsd -N 3 --rdma=20049 2 # listens on TCP port 2049, too
+	echo Y >$nfsd/v4_end_grace   # or the first access waits 90 s for clients of before
+}
+join() {
+	local port=20049
+	[ "$by" = rdma ] || port=2049
+	mkdir -p /run/mnt
+	mount -t nfs -o "vers=4.2,proto=$by,port=$port" $server:/ /run/mnt
+}
+put() { dd if="$1" of=/run/mnt/file bs=64K conv=fsync status=none; }
+get() {
+	echo 3 >/proc/sys/vm/drop_caches # or it comes out of the client's memory
+	dd if=/run/mnt/file of="$1" bs=64K status=none
+}
+leave() { umount /run/mnt; }
+unserve() {
+	rpc.nfsd 0
+	exportfs -u 10.0.1.2:/run/export
+	pkill -x rpc.mountd
+	umount $nfsd
+}

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Where the kernel is watched, and what is read there: kprobe events (Documentation/trace/kprobetrace.rst).
+    probes.py [KERNEL]   prints them: of the kernel that runs, or of a directory that testenv/kernel.sh made
+Fields of the kernel's structures stand here by name. Where they lie the kernel itself tells (BTF,
+Documentation/bpf/btf.rst), so another kernel may have other layouts."""
+import os
+import re
+import struct
+import subprocess
+import sys
+from functools import cache, cached_property
+
+# {struct.field}(pointer) is memory; sums and differences of such offsets, too. Functions and arguments
+# are the same from Linux 6.1 to 7.2; $argN is the N-th argument on every processor.
+# - include/rdma/ib_verbs.h: ib_*; drivers/infiniband/sw/rxe/: rxe_pkt_info, rxe_queue
+# - include/uapi/rdma/ib_user_verbs.h: ib_uverbs_*, what libibverbs writes and reads
+# - include/uapi/rdma/rdma_user_rxe.h: rxe_send_*; in a bind its wr is addr, length, mr_lkey, mw_rkey,
+#   rkey, access. rxe's copy_data gets the address of dma within a request.
+# - b0 to b4: a packet's first 40 bytes, its transport headers (IBTA specification)
+PROBES = """p:pd rxe_alloc_pd
+p:create_cq rxe_create_cq cq=$arg1:x64 cqe={ib_cq_init_attr.cqe}($arg2):u32 channel={ib_cq.cq_context}($arg1):x64
+p:srq rxe_create_srq
+p:ah rxe_create_ah
+p:mw rxe_alloc_mw type={ib_mw.type}($arg1):u32
+p:register rxe_reg_user_mr addr=$arg2:x64 len=$arg3:u64 iova=$arg4:x64 access=$arg5:x32
+r:registered rxe_reg_user_mr mr=$retval:x64 lkey={ib_mr.lkey}($retval):x32
+p:create_qp rxe_create_qp qp=$arg1:x64 asked={ib_qp_init_attr.sq_sig_type}($arg2):u32 \
+scq={ib_qp_init_attr.send_cq}($arg2):x64 rcq={ib_qp_init_attr.recv_cq}($arg2):x64 \
+srq={ib_qp_init_attr.srq}($arg2):x64 send={ib_qp_init_attr.cap+ib_qp_cap.max_send_wr}($arg2):u32 \
+receive={ib_qp_init_attr.cap+ib_qp_cap.max_recv_wr}($arg2):u32 \
+inline={ib_qp_init_attr.cap+ib_qp_cap.max_inline_data}($arg2):u32 type={ib_qp_init_attr.qp_type}($arg2):u32
+r:ring rxe_queue_init buf={rxe_queue.buf}($retval):x64
+p:modify_qp ib_uverbs:modify_qp mask={ib_uverbs_modify_qp.attr_mask}($arg2):x32 \
+access={ib_uverbs_modify_qp.qp_access_flags}($arg2):x32 mtu={ib_uverbs_modify_qp.path_mtu}($arg2):u8 \
+asks={ib_uverbs_modify_qp.max_rd_atomic}($arg2):u8 answers={ib_uverbs_modify_qp.max_dest_rd_atomic}($arg2):u8 \
+timeout={ib_uverbs_modify_qp.timeout}($arg2):u8 retry_cnt={ib_uverbs_modify_qp.retry_cnt}($arg2):u8 \
+rnr_retry={ib_uverbs_modify_qp.rnr_retry}($arg2):u8 rnr_timer={ib_uverbs_modify_qp.min_rnr_timer}($arg2):u8 \
+state={ib_uverbs_modify_qp.qp_state}($arg2):u8 qkey={ib_uverbs_modify_qp.qkey}($arg2):u32 \
+rq_psn={ib_uverbs_modify_qp.rq_psn}($arg2):x32 sq_psn={ib_uverbs_modify_qp.sq_psn}($arg2):x32 \
+dest={ib_uverbs_modify_qp.dest_qp_num}($arg2):x32 \
+sgid={ib_uverbs_modify_qp.dest+ib_uverbs_qp_dest.sgid_index}($arg2):u8 \
+is_global={ib_uverbs_modify_qp.dest+ib_uverbs_qp_dest.is_global}($arg2):u8
+p:packet rxe_xmit_packet qp=$arg1:x64 opcode={rxe_pkt_info.opcode}($arg2):x8 psn={rxe_pkt_info.psn}($arg2):x32 \
+size={rxe_pkt_info.paylen}($arg2):u16 b0=+0({rxe_pkt_info.hdr}($arg2)):x64 b1=+8({rxe_pkt_info.hdr}($arg2)):x64 \
+b2=+16({rxe_pkt_info.hdr}($arg2)):x64 b3=+24({rxe_pkt_info.hdr}($arg2)):x64 b4=+32({rxe_pkt_info.hdr}($arg2)):x64
+p:copy rxe_mr_copy mr=$arg1:x64 iova=$arg2:x64 len=$arg4:u32 dir=$arg5:u32
+p:completion rxe_cq_post of=$arg1:x64 id={ib_uverbs_wc.wr_id}($arg2):x64 status={ib_uverbs_wc.status}($arg2):u32 \
+opcode={ib_uverbs_wc.opcode}($arg2):u32 bytes={ib_uverbs_wc.byte_len}($arg2):u32 imm={ib_uverbs_wc.ex}($arg2):u32 \
+qpn={ib_uverbs_wc.qp_num}($arg2):x32
+p:notify rxe_req_notify_cq flags=$arg2:u32
+p:request rdma_rxe:copy_data opcode={rxe_send_wqe.wr+rxe_send_wr.opcode-rxe_send_wqe.dma}($arg3):u32 \
+flags={rxe_send_wqe.wr+rxe_send_wr.send_flags-rxe_send_wqe.dma}($arg3):x32 access=$arg2:x32
+p:srq_limit rxe_modify_srq limit={ib_srq_attr.srq_limit}($arg2):u32
+p:bind rxe_bind_mw addr={rxe_send_wqe.wr+rxe_send_wr.wr}($arg2):x64 length={rxe_send_wqe.wr+rxe_send_wr.wr+8}($arg2):u64 \
+rkey={rxe_send_wqe.wr+rxe_send_wr.wr+24}($arg2):x32 access={rxe_send_wqe.wr+rxe_send_wr.wr+28}($arg2):x32
+p:cq_error ib_uverbs_cq_event_handler
+p:free_mr rxe_dereg_mr mr=$arg1:x64
+p:free_qp rxe_destroy_qp
+p:free_cq rxe_destroy_cq
+p:free_pd rxe_dealloc_pd
+p:free_ah rxe_destroy_ah
+p:free_mw rxe_dealloc_mw
+p:free_srq rxe_destroy_srq
+p:free_completion_channel uverbs_completion_event_file_destroy_uobj
+p:exits do_exit
+p:closing uverbs_destroy_ufile_hw
+r:closed uverbs_destroy_ufile_hw
+"""
+HEADER = struct.Struct("<HBBIIIII")  # struct btf_header
+RECORD = struct.Struct("<III")  # struct btf_type, btf_member
+STRUCT = rb"(?s)%b..\0[\x04\x84]"  # a btf_type's name, and its info: how many members, and the kind
+# For kernels of these releases that were built without BTF: the same in Debian's 6.1, 6.12 and 7.2 for
+# amd64 and 6.1 for arm64, as their BTF says. Of others nothing is guessed.
+FIRST, LAST = (6, 1), (7, 2)
+KNOWN = """ib_cq cq_context=32
+ib_cq_init_attr cqe=0
+ib_mr lkey=16
+ib_mw type=28
+ib_qp_cap max_send_wr=0 max_recv_wr=4 max_inline_data=16
+ib_qp_init_attr send_cq=16 recv_cq=24 srq=32 cap=48 sq_sig_type=72 qp_type=76
+ib_srq_attr srq_limit=8
+ib_uverbs_modify_qp dest=0 attr_mask=68 qkey=72 rq_psn=76 sq_psn=80 dest_qp_num=84 qp_access_flags=88 \
+qp_state=96 path_mtu=98 max_rd_atomic=101 max_dest_rd_atomic=102 min_rnr_timer=103 timeout=105 \
+retry_cnt=106 rnr_retry=107
+ib_uverbs_qp_dest sgid_index=24 is_global=30
+ib_uverbs_wc wr_id=0 status=8 opcode=12 byte_len=20 ex=24 qp_num=28
+rxe_pkt_info hdr=24 psn=36 paylen=42 opcode=45
+rxe_queue buf=8
+rxe_send_wqe wr=0 dma=184
+rxe_send_wr opcode=12 send_flags=16 wr=24
+"""
+
+
+class NoLayout(Exception):
+    """Nobody knows how this kernel's structures lie. In words for its user."""
+
+
+class NoField(Exception):
+    """This kernel's structure has no such field, or the kernel has no such structure."""
+
+
+def sections(data):
+    """Of each BTF in there: its types, and its names with a zero byte before the first one."""
+    magic = rb"(?s)\x9f\xeb\x01.....\0\0\0\0"  # with version, flags, the header's size, types at 0
+    for found in re.finditer(magic, data):
+        *_, size, _, types, names, length = HEADER.unpack_from(data, found.start())
+        at = found.start() + size
+        if types == names and size < 256:  # they follow each other
+            yield data[at : at + types], b"\0" + data[at + types : at + types + length]
+
+
+class Kernel:
+    """The structures of a kernel, in its own words. directory: one of testenv/kernel.sh's, whose two
+    files hold all that is needed, not compressed; without one, the kernel that runs."""
+
+    def __init__(self, directory=""):
+        self.files = [f"{directory}/{name}" for name in ("vmlinux", "initramfs")]
+        if not directory:
+            modules = ("vmlinux", "rdma_rxe", "ib_uverbs")
+            self.files = [f"/sys/kernel/btf/{name}" for name in modules]
+        self.directory = directory
+
+    @cached_property
+    def parts(self):
+        """Types and names of the kernel proper, and then of each module, whose names go on behind these."""
+        parts = []
+        for path in filter(os.path.exists, self.files):
+            with open(path, "rb") as file:
+                parts += sections(file.read())
+            if not parts:
+                break  # a module's are of no use without the kernel's
+        return parts
+
+    def release(self):
+        """(6, 1), say: of the kernel that runs, or that modules are for."""
+        if not self.directory:
+            text = os.uname().release
+        else:
+            with open(self.files[1], "rb") as file:
+                text = re.search(rb"vermagic=(\S+)|$", file.read()).group(1).decode()
+        return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+    @cache
+    def members(self, name):
+        """{field: byte} of a structure; of one that is not there, none."""
+        word = b"\0%b\0" % name.encode()
+        base = self.parts[0][1] if self.parts else b""
+        for types, names in self.parts:
+            at = base.find(word)
+            if at < 0 and word in names:
+                at = len(base) - 1 + names.find(word)
+            number = re.escape(struct.pack("<i", at))
+            for found in re.finditer(STRUCT % number, types) if at >= 0 else ():
+                if found.start() % 4 == 0:
+                    return dict(self.fields(types, found.start(), base, names))
+        return {} if len(self.parts) > 1 else self.known(name)
+
+    @staticmethod
+    def fields(types, at, base, names):
+        """The members of the structure that is described there, with the byte where each begins."""
+        _, info, _ = RECORD.unpack_from(types, at)
+        for member in range(at + 12, at + 12 + 12 * (info & 0xFFFF), 12):
+            name, _, bits = RECORD.unpack_from(types, member)
+            text, name = (base, name) if name < len(base) - 1 else (names, name - len(base) + 1)
+            yield text[name + 1 : text.index(0, name + 1)].decode(), (bits & 0xFFFFFF) // 8
+
+    def known(self, name):
+        """{field: byte} where the kernel, or its modules, are built without BTF."""
+        release = self.release()
+        if not FIRST <= release <= LAST:
+            raise NoLayout(
+                "this kernel, {}.{}, does not say where the fields of its structures lie (it is built "
+                "without BTF), and from Linux 6.1 to 7.2 alone that is known. KERNEL=PACKAGE names "
+                "another one: see testenv/kernel.sh".format(*release)
+            )
+        fields = re.search(f"(?m)^{name} (.*)", KNOWN).group(1)
+        return {field: int(at) for field, at in (each.split("=") for each in fields.split())}
+
+    def place(self, term):
+        """What stands for {…} in an event: bytes, with their sign."""
+        total = 0
+        for sign, name, field, number in re.findall(r"([+-]?)(?:(\w+)\.(\w+)|(\d+))", term[1]):
+            if name and field not in self.members(name):
+                raise NoField(f"this kernel has no field {field} in struct {name}")
+            total += int(sign + "1") * (self.members(name)[field] if name else int(number))
+        return f"{total:+d}"
+
+
+def resolved(text=PROBES, directory=""):
+    """Such events, with numbers for names; and what is left out of them because this kernel has no such
+    field: {(event, word): a sentence}. directory: as for Kernel. NoLayout is raised where all would be guessed.
+    """
+    kernel, lines, without = Kernel(directory), [], {}
+    for line in text.splitlines():
+        event, *words = line.split()
+        lines.append(event)
+        for word in words:
+            try:
+                lines[-1] += " " + re.sub(r"\{(.*?)\}", kernel.place, word)
+            except NoField as why:
+                field = word.partition("=")[0]
+                without[event[2:], field] = f"{why}: what stands there is not looked at"
+    return "".join(f"{line}\n" for line in lines), without
+
+
+def for_the_vm(root, scratch):
+    """Those for the kernel that the VM has, in a file: its path."""
+    made = subprocess.run(
+        [f"{root}/testenv/kernel.sh"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    directory = made.stdout.strip()
+    if made.returncode or not directory:
+        sys.exit(made.returncode or 1)
+    path = f"{scratch}/probes.{os.path.basename(directory)}"
+    if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(__file__):
+        try:
+            text, without = resolved(PROBES, directory)
+        except NoLayout as why:
+            sys.exit(f"probes.py: {why}")
+        for sentence in without.values():
+            print(f"probes.py: {sentence}", file=sys.stderr)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        events, missing = resolved(PROBES, *sys.argv[1:2])
+    except NoLayout as reason:
+        sys.exit(f"probes.py: {reason}")
+    print(events, end="")
+    for sentence in missing.values():
+        print(f"probes.py: {sentence}", file=sys.stderr)

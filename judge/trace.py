@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the NIC did, and what the kernel was asked to do: written down where the program cannot reach. Only in the VM."""
+import os
+import re
+import struct
+from collections import Counter, namedtuple
+from contextlib import contextmanager, suppress
+
+from memory import read, write
+
+TRACE = "/sys/kernel/tracing"
+# The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
+# event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
+PAGE, EVENT, SIZES = (
+    struct.Struct("=QQ"),
+    struct.Struct("=IHHi"),
+    {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"},
+)
+COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
+ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
+# Opcodes of a message's first packet, or only one (IBTA specification, base transport header).
+FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23}
+LABS = [f"{number:02}" for number in range(1, 15)]
+BLOCKS = ("05", "06", "07")
+# Which labs need a probe; the others need all.
+WATCHED = {
+    **dict.fromkeys(("copy", "exits", "ring"), BLOCKS),
+    **dict.fromkeys(("srq", "free_srq", "srq_limit"), ("10",)),
+    **dict.fromkeys(("ah", "free_ah"), ("09",)),
+    **dict.fromkeys(("mw", "free_mw", "bind"), ("13",)),
+    "notify": ("08",),
+    "request": ("12",),
+}
+Region = namedtuple("Region", "addr length iova access thread")
+Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
+# sent: messages by thread. Pairs of a thread and, left: what it did not give back; queues: kind, and of a send
+# queue whether only those requests are signalled that ask for it. attributes of a QP, by the names below:
+# mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
+Seen = namedtuple("Seen", "regions copies sent left queues attributes")
+MASKS = {
+    "access": 1 << 3,
+    "mtu": 1 << 8,
+    "timeout": 1 << 9,
+    "retry_cnt": 1 << 10,
+    "asks": 1 << 13,
+    "answers": 1 << 17,
+}  # ibv_modify_qp(3)
+Packet = namedtuple(
+    "Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size"
+)
+
+
+def wanted(labs, probes):
+    """Of these lines (probes.py) those that some of these labs need."""
+    return [
+        line
+        for line in probes.splitlines()
+        if set(labs) & set(WATCHED.get(line[2:].split()[0], LABS))
+    ]
+
+
+def counter(name):
+    """Of this device: sent_pkts, packets; send_rnr_err, NAKs that it has sent because a SEND found no receive."""
+    return int(read(COUNTERS + name))
+
+
+class Nic:
+    """Soft-RoCE, watched."""
+
+    def __init__(self, probes, first=False):
+        """probes: lines of text (probes.py). first: of a message only the first packet is written down."""
+        write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
+        write(f"{TRACE}/buffer_size_kb", "4096")
+        events = os.open(
+            f"{TRACE}/kprobe_events", os.O_WRONLY
+        )  # not truncated: what is there stays
+        for probe in probes:
+            event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
+            if not os.path.exists(event):  # a stopped VM may have it already
+                os.write(events, probe.encode())
+                write(f"{event}/enable", "1")
+        only = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST)) if first else "0"
+        if any(probe.startswith("p:packet ") for probe in probes):
+            write(f"{TRACE}/events/kprobes/packet/filter", only)  # 0: no filter
+        self.kinds = dict(map(self.kind, probes))
+        self.where = {about[2:]: where for about, _, where in (p.partition(" ") for p in probes)}
+        self.raw, self.known = (
+            os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK),
+            [],
+        )
+        self.inside = None  # where in rxe's structure of a region that is which verbs know
+
+    @staticmethod
+    def kind(probe):
+        """An event's number; its name, where its fields lie, and their names."""
+        about, _, *fields = probe.split()
+        where = (
+            "=16x" if about[0] == "p" else "=24x"
+        )  # behind what all have: the thread, one place in the kernel or two
+        return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
+            about[2:],
+            struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)),
+            [f.partition("=")[0] for f in fields],
+        )
+
+    @contextmanager
+    def unwatched(self, *events):
+        """For measuring, and for more copies or packets than are worth looking at: watching takes time.
+        events: "copy/", say; "": all. Without any, the probes stay, and nothing is written down: that switches at once.
+        """
+        switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events] or [
+            f"{TRACE}/tracing_on"
+        ]
+        for switch in switches:
+            write(switch, "0")
+        try:
+            yield
+        finally:
+            for switch in switches:
+                write(switch, "1")
+
+    def forget(self):
+        """From here on events count."""
+        write(f"{TRACE}/trace", "")
+        write(f"{TRACE}/tracing_on", "1")
+        self.known = []
+
+    def events(self):
+        """All that happened, in order: thread, kind, and what is known of it."""
+        with suppress(BlockingIOError):  # that was all
+            while page := os.read(self.raw, 1 << 16):
+                at, end = PAGE.size, PAGE.size + (PAGE.unpack_from(page)[1] & 0xFFFFF)
+                while at < end:
+                    head, number, rest, thread = EVENT.unpack_from(page, at)
+                    whole = 4 * (head & 31) if 0 < head & 31 < 29 else 0
+                    if whole and number in self.kinds:
+                        name, fields, names = self.kinds[number]
+                        self.known.append(
+                            (thread, name, dict(zip(names, fields.unpack_from(page, at + 4))))
+                        )
+                    at += 4 + (
+                        whole or (4 if head & 31 > 29 else number | rest << 16)
+                    )  # a time; nothing
+        return self.known
+
+    def seen(self, events=None):
+        events = events or self.events()
+        if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
+            raise RuntimeError("more happened than could be watched")
+        if self.inside is None and (used := {f["mr"] for _, kind, f in events if kind == "copy"}):
+            known = {f["mr"] for _, kind, f in events if kind in ("registered", "free_mr")}
+            self.inside = next(
+                (d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None
+            )
+        seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
+        memory_of(events, seen, self.inside or 0)
+        queues_of(events, seen)
+        left_of(events, seen)
+        return seen
+
+
+def memory_of(events, seen, inside):
+    """Its regions, and what the NIC copied there."""
+    now, asked = {}, {}
+    for thread, kind, f in events:
+        if kind == "copy":
+            if region := now.get(f["mr"] + inside):
+                at = region.addr + f["iova"] - region.iova
+                seen.copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
+        elif kind == "register":
+            asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
+        elif kind == "registered" and thread in asked and f["mr"] < ERROR:
+            now[f["mr"]] = asked.pop(thread)
+            seen.regions.append(now[f["mr"]])
+
+
+def queues_of(events, seen):
+    """Its queues, their attributes, and the messages that were sent."""
+    creator, packets = {}, set()
+    for thread, kind, f in events:
+        if kind == "packet" and f["opcode"] in FIRST:
+            one = (f["qp"], f["opcode"], f["psn"])
+            if one not in packets:  # sent again, it counts once
+                packets.add(one)
+                seen.sent[creator.get(f["qp"])] += 1
+        elif kind == "create_qp":
+            creator[f["qp"]] = thread
+            seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
+        elif kind == "create_cq":
+            seen.queues.append((thread, "completion", 0))
+        elif kind == "modify_qp":
+            for name, mask in MASKS.items():
+                seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
+
+
+def left_of(events, seen):
+    """What it had not given back when the kernel closed its device."""
+    closing, exiting = set(), set()
+    for thread, kind, _ in events:
+        if kind == "exits":
+            exiting.add(thread)
+        elif kind == "closing":
+            closing.add(thread)
+        elif kind == "closed":
+            closing.discard(thread)
+            seen.left.extend([(thread, "the device")] * (thread in exiting))
+        elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
+            seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
+
+
+def packet(f):
+    raw = b"".join(f[f"b{i}"].to_bytes(8, "little") for i in range(5))
+    at, kind = 12 + 8 * (raw[0] >> 5 == 3), raw[0] & 31
+    va, rkey, length, last = struct.unpack(">QIII", raw[12:32])
+    immediate = at + 16 * (kind == 11)
+    return Packet(
+        raw[0],
+        int.from_bytes(raw[5:8], "big"),
+        raw[1] >> 7,
+        va,
+        rkey,
+        length,
+        int.from_bytes(raw[immediate : immediate + 4], "big"),
+        struct.unpack(">Q", raw[24:32])[0],
+        struct.unpack(">Q", raw[32:40])[0],
+        int.from_bytes(raw[12:16], "big"),
+        raw[12],
+        int.from_bytes(raw[12:16], "big"),
+        f["size"],
+    )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the tests run, each built once in a session by whoever needs it first: a test of its own
+(test_builds.py), or a group. Everything lies in build/."""
+import functools
+import os
+import shutil
+import subprocess
+import threading
+
+from groups import NEWER_KERNEL, OUT
+from samples import PROGRAM, ROOT
+
+CORES = f"-j{os.cpu_count()}"
+SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+GREEDY = "s/i < opt->iters;/i <= opt->iters;/; s/i % BURST == 0/i == 0/; s/seed + i)/seed + i - (i == opt->iters))/"
+COMMON, BLOCKS = "common/*.c", "blocks/*.c"
+STRICT = "-Wall -Wextra -Werror"
+locks = {}
+
+
+def environment(**more):
+    """Without make's own variables, or the makes in here say which directory they enter; nor is ONLY
+    meant for what is tested."""
+    ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ONLY")
+    return {**{k: v for k, v in os.environ.items() if k not in ours}, **more}
+
+
+def run(command, cwd=ROOT, **more):
+    """A command's output; one that fails raises with it."""
+    ended = subprocess.run(
+        command if isinstance(command, list) else ["bash", "-c", command],
+        cwd=cwd,
+        env=environment(**more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=900,
+        check=False,
+    )
+    if ended.returncode:
+        raise AssertionError(f"{command}: exit status {ended.returncode}\n{ended.stdout}")
+    return ended.stdout
+
+
+def every(flavour, compiler, flags):
+    """Every sample, no warning let through."""
+    os.makedirs(f"{OUT}/{flavour}", exist_ok=True)
+    run(
+        [
+            "make",
+            "-s",
+            CORES,
+            f"OUT={OUT}/{flavour}",
+            f"CC={compiler}",
+            f"CFLAGS=-Werror {flags}",
+            "all",
+        ]
+    )
+
+
+def gcc():
+    """In the samples' directories, where make and other tests find them; copies in build/gcc."""
+    os.makedirs(f"{OUT}/gcc", exist_ok=True)
+    run(["make", "-s", "-k", CORES, "CC=gcc", "CFLAGS=-Werror -O2 -g", "all"])
+    for sample, program in PROGRAM.items():
+        shutil.copy(f"{ROOT}/{sample}/{program}", f"{OUT}/gcc")
+
+
+def greedy():
+    """A client of 10 that SENDs a message more than it has a credit for."""
+    run(
+        f"sed '{GREEDY}' 10_srq/srq.c | gcc -Icommon -o {OUT}/greedy -x c - -x none {COMMON} -libverbs"
+    )
+
+
+def all_in_one():
+    """All samples as one program."""
+    flags = "-O2 -g -Icommon -Iblocks"
+    for sample, program in PROGRAM.items():
+        run(f"gcc {flags} -Dmain=main_{program} -c -o {OUT}/{program}.all.o {sample}/{program}.c")
+    names = "".join(f"X({program})" for program in PROGRAM.values())
+    run(
+        f"gcc {flags} '-DSAMPLES={names}' -o {OUT}/all tests/all.c {OUT}/*.all.o"
+        f" {COMMON} {BLOCKS} -lrdmacm -libverbs"
+    )
+
+
+def vm():
+    """The VM starts."""
+    run(["testenv/testenv.sh", "run", "true"], TESTENV=os.environ.get("TESTENV", "vm"))
+
+
+def one(name, flags, sources):
+    return functools.partial(run, f"gcc {flags} -o {OUT}/{name} {sources}")
+
+
+BASE = {
+    "vm": vm,
+    "gcc": gcc,
+    "fail_verbs": one("fail_verbs.so", "-shared -fPIC", "tests/fail_verbs.c"),
+    "expected": one("expected.so", f"-O2 {STRICT} -shared -fPIC", "tests/expected.c"),
+    "provoke": one("provoke", f"-O1 {STRICT} -Icommon", f"tests/provoke.c {COMMON} -libverbs"),
+    "greedy": greedy,
+    "cm_peer": one("cm_peer", STRICT, "tests/peer/cm_peer.c -lrdmacm -libverbs"),
+    "judge": one(  # what test_lines.py asks
+        "judge",
+        "-Icommon",
+        "tests/fuzz/judge.c common/{pattern,device,hints,options,report}.c -libverbs",
+    ),
+    "other_device": one("other_device.so", "-shared -fPIC", "tests/other_device.c -libverbs"),
+}
+SOURCES = {
+    "clang": functools.partial(every, "clang", "clang", "-O2 -g"),
+    # Sees across files.
+    "lto": functools.partial(every, "lto", "gcc", "-O3 -flto -Wextra"),
+}
+FAULTS = {
+    "all_in_one": all_in_one,
+    "rights": one(
+        "rights", "-Icommon -Iblocks", f"tests/rights.c {COMMON} {BLOCKS} -lrdmacm -libverbs"
+    ),
+}
+ASAN = {"asan": functools.partial(every, "asan", "gcc", SANITIZERS)}
+DEBIAN13 = {"debian13": functools.partial(run, ["tests/debian13.sh", "build", f"{OUT}/debian13"])}
+ALL = {**BASE, **SOURCES, **FAULTS, **ASAN, **DEBIAN13}
+results = {}
+
+
+def build(name):
+    """What went wrong with it: nothing, if all is well."""
+    with locks.setdefault(name, threading.Lock()):
+        if name not in results:
+            try:
+                ALL[name]()
+                results[name] = ""
+            except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+                results[name] = str(error)
+        return results[name]
+
+
+def needed(group):
+    """The builds that a group runs."""
+    more = FAULTS if group.part == "faults" else ()
+    return [*BASE, *more, *({group.build} - {"gcc"})]
+
+
+def missing(group):
+    """Why a group can't run on this machine, or nothing."""
+    wanted = group.env.get("KERNEL")
+    if (
+        wanted == NEWER_KERNEL
+        and subprocess.run(
+            ["apt-cache", "show", wanted], capture_output=True, check=False
+        ).returncode
+    ):
+        return f"no package {wanted} here"
+    return ""
+
+
+def begin():
+    """A new build/, and in it what all need."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    os.makedirs(OUT)
+    os.makedirs(f"{ROOT}/results/wire", exist_ok=True)
+    threads = [threading.Thread(target=build, args=(name,)) for name in BASE]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""above/: each protocol moves its data by RDMA, in these messages; the proof fails where it did not.
+
+Each test runs two VMs. A protocol that this kernel or machine has not is left out with its reason.
+"""
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+from samples import ROOT, main
+
+SIZE = 262144
+
+
+def run(app, **env):
+    """(exit status, RESULT's fields, all that it said)"""
+    ended = subprocess.run(
+        ["timeout", "-s", "KILL", "600", f"{ROOT}/above/run.sh", app],
+        env={**os.environ, "LAB_LANG": "en", **env},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    lines = re.findall("(?m)^RESULT (.*)", ended.stdout)
+    fields = dict(field.split("=", 1) for field in lines[-1].split()) if lines else {}
+    return ended.returncode, fields, ended.stdout
+
+
+class Above(unittest.TestCase):
+    def moves(self, app, write, read):
+        """It passes; what carried most of the bytes either way is this."""
+        status, fields, said = run(app)
+        if status == 77:
+            self.skipTest(said.strip().splitlines()[-2])
+        self.assertEqual((status, fields.get("status")), (0, "PASS"), said)
+        for step, by in (("write", write), ("read", read)):
+            carried = dict(part.split(":") for part in fields[step].split("+"))
+            self.assertGreaterEqual(int(carried.get(by, 0)), SIZE, said)
+            self.assertLess(int(fields[step + "_other"]), SIZE // 16, said)
+        return said
+
+    def test_nvme(self):
+        said = self.moves("nvme", "READ", "WRITE")
+        # 64 KiB each: a command, then the target fetches or brings the data, then it invalidates.
+        for message in ("READ 65536", "WRITE 65536", "INVALIDATE 16"):
+            self.assertRegex(said, f"<-- {message} ", said)
+        self.assertRegex(said, "SEND 64 +-->")
+
+    def test_nvme_small(self):
+        """4 KiB travel in the command, so nobody READs."""
+        status, fields, said = run("nvme", BLOCK="4096")
+        if status == 77:
+            self.skipTest(said.strip().splitlines()[-2])
+        self.assertEqual((status, fields.get("status")), (0, "PASS"), said)
+        self.assertEqual(fields["write"], f"SEND:{SIZE + 64 * 64}", said)
+
+    def test_nfs(self):
+        self.moves("nfs", "READ", "WRITE")
+
+    def test_iser(self):
+        # Of each 64 KiB the host sends 8 KiB with the command.
+        status, fields, said = run("iser")
+        if status == 77:
+            self.skipTest(said.strip().splitlines()[-2])
+        self.assertEqual((status, fields.get("status")), (0, "PASS"), said)
+        self.assertRegex(said, r"<-- READ 57344 ")
+        self.assertRegex(said, r"<-- WRITE 65536 ")
+
+    def test_rds(self):
+        self.moves("rds", "SEND", "SEND")
+
+    def test_rsockets(self):
+        self.moves("rsockets", "WRITE", "WRITE")
+
+    def test_libfabric(self):
+        self.moves("libfabric", "SEND", "SEND")
+
+    def test_mpi(self):
+        self.moves("mpi", "SEND", "SEND")
+
+    def test_ucx(self):
+        self.moves("ucx", "SEND", "SEND")
+
+
+class Proof(unittest.TestCase):
+    """Right data alone is no proof."""
+
+    def test_tcp_is_no_rdma(self):
+        for app in ("nvme", "nfs"):
+            with self.subTest(app):
+                status, fields, said = run(app, BY="tcp")
+                if status == 77:
+                    self.skipTest(said.strip().splitlines()[-2])
+                self.assertEqual((status, fields.get("status")), (1, "FAIL"), said)
+                self.assertIn("not by RDMA: write: ", said)
+                self.assertGreaterEqual(int(fields["write_other"]), SIZE, said)
+
+    def test_counters_and_errors(self):
+        """A capture that passes fails with no packets counted, and with an APP that failed."""
+        status, _, said = run("nvme")
+        if status == 77:
+            self.skipTest(said.strip().splitlines()[-2])
+        pcap = f"{ROOT}/results/above/nvme.pcap"
+        for client, size, reason in (
+            ("sent_pkts=356 us=1 status=0 why=", SIZE, ""),
+            ("sent_pkts=0 us=1 status=0 why=", SIZE, "not by RDMA: rxe0 counts 0 packets"),
+            ("sent_pkts=356 us=1 status=1 why=other data", SIZE, "other data"),
+            ("sent_pkts=356 us=1 status=0 why=", 2 * SIZE, "not by RDMA: write: "),
+        ):
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write(client)
+                file.flush()
+                proof = subprocess.run(
+                    [f"{ROOT}/above/proof.py", "nvme", pcap, str(size), file.name],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                )  # fmt: skip
+            self.assertEqual(proof.returncode, 1 if reason else 0, proof.stderr)
+            self.assertIn(reason, proof.stderr)
+
+
+class Usage(unittest.TestCase):
+    def test_unknown(self):
+        status, _, said = run("nothing")
+        self.assertEqual(status, 2, said)
+        self.assertIn("no APP nothing: nvme nfs", said)
+
+
+if __name__ == "__main__":
+    main()
