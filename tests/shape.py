@@ -20,7 +20,7 @@ FUNCTION, MAIN, WRITTEN_OUT = 60, 150, 170  # lines; 01's main writes everything
 WEIGHTS = {
     "teach": (50, 63),
     "judge": (115, 230),
-    "learn": (65, 96),
+    "learn": (65, 69),
     "testenv": (57, 65),
     "bench": (20, 20),
     "fabric": (30, 34),

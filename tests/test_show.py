@@ -382,6 +382,7 @@ class Runs(ShowTest):
                 self.run_of(patch, 1)
                 self.tells_why(told, error)
                 self.is_sound()
+        self.tells_of_the_client_whoever_is_first()
         for patch, _, _, status, nak, refused, told in BROKEN:
             with self.subTest(patch=patch):
                 wire = self.says_what_was(patch, self.run_of(patch, 1))
@@ -389,6 +390,13 @@ class Runs(ShowTest):
                 self.is_sound()
                 self.tells_why(told, f"(status {status})")
                 self.refuses(patch, status, wire, nak, refused)
+
+    def tells_of_the_client_whoever_is_first(self):
+        """Of 16, where the server's time may be over first: it only tells that the peer is silent, and a hint."""
+        first = "(e => e.k === 'err' && e.s === 'server')"
+        self.assertTrue(self.browser.value(f"R.events.some({first})"))
+        self.browser.value(f"R.events.sort((a, b) => {first}(b) - {first}(a)).length")
+        self.assertIn("no completion of", self.browser.value("failure().why.e.text"))
 
     def refuses(self, patch, status, wire, nak, refused):
         """Who says no: the peer on the wire, or this side's own NIC."""
