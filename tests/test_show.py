@@ -373,7 +373,6 @@ class Runs(ShowTest):
         self.tells_why("the peer's queue pair refused", "(status 9)")
         self.assertTrue(self.browser.value("N > 600 && N <= 680"))
         self.assertIn("invalid request", self.text("#explained"))
-        self.steps_both_ways()
         self.is_sound()
 
     def test_failing_runs(self):
