@@ -164,11 +164,11 @@ int main(int argc, char **argv) {
      * for an ATOMIC WRITE, too) and flush it for visibility. FLUSH_PERSISTENT would be the right to
      * make it durable. Client: a record, which its own NIC reads. */
     const size_t bytes = client ? opt.size : TAIL + opt.size * opt.iters;
-    const int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_FLUSH_GLOBAL;
+    enum { RIGHTS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_FLUSH_GLOBAL };
     char *memory = guarded_alloc(bytes);
     poison_fill(memory, bytes, opt.seed);
     if (!client) memset(memory, 0, TAIL); /* the log is empty */
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, bytes, client ? 0 : IBV_ACCESS_LOCAL_WRITE | rights);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, bytes, client ? 0 : IBV_ACCESS_LOCAL_WRITE | RIGHTS);
     if (!mr) die(errno, "ibv_reg_mr of %zu bytes", bytes);
 
     /* 4. The queue pair. ibv_post_send knows neither FLUSH nor ATOMIC WRITE: only the newer calls
@@ -210,7 +210,7 @@ int main(int argc, char **argv) {
     if (client && peer.rd_atomic == 0) die(0, "the server answers no FLUSH: its rd_atomic is 0");
 
     /* 6. RESET -> INIT -> RTR -> RTS. The queue pair, too, must allow the FLUSH. */
-    qp_to_init(qp, &port, client ? 0 : rights);
+    qp_to_init(qp, &port, client ? 0 : RIGHTS);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic);
     qp_to_rts(qp, mine.psn, min_u32(peer.rd_atomic, 2), ACK_TIMEOUT);
     rendezvous_sync(&tcp, "ready");

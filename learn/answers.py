@@ -35,6 +35,7 @@ def read(path):
 
 def write(path, text):
     """All of it or nothing, whatever ends this program."""
+    path = os.path.realpath(path)  # the file that a link names
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(path + ".new", path)

@@ -22,7 +22,7 @@ def environment(**more):
     """Without make's own variables, or the makes in here say which directory they enter; nor is ONLY
     meant for what is tested."""
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ONLY")
-    return {**{k: v for k, v in os.environ.items() if k not in ours}, **more}
+    return {k: v for k, v in {**os.environ, **more}.items() if k not in ours}
 
 
 def run(command, cwd=ROOT, **more):

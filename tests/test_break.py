@@ -271,7 +271,10 @@ class Answers(unittest.TestCase):
             )
         with open(self.path, "w", encoding="utf-8") as file:
             file.write("my own words\n")
-        self.assertFalse(answers.record(self.path, STEPS[7], "p", "s", "r"))
+        link = self.path + ".link"
+        os.symlink(self.path, link)  # the file stays where its owner keeps it
+        self.addCleanup(os.remove, link)
+        self.assertFalse(answers.record(link, STEPS[7], "p", "s", "r"))
         self.assertIn("my own words\n\n## step 7: 07-psn-ahead\n", answers.read(self.path))
 
     def test_a_step_replaces_its_own_answer_alone(self):

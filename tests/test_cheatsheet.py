@@ -6,10 +6,10 @@ import re
 import sys
 import unittest
 
+import api
 from samples import PROGRAM, ROOT, ran, unwritten
 
 sys.path.append(os.path.join(ROOT, "learn"))
-import api  # noqa: E402, pylint: disable=wrong-import-position
 import handout  # noqa: E402, pylint: disable=wrong-import-position
 
 MAN = "/usr/share/man/man3/{}.3.gz"
@@ -110,7 +110,7 @@ class Sheet(unittest.TestCase):
     "the page is drawn from the samples, some of which are starters here",
 )
 class OnePage(unittest.TestCase):
-    """The API on one page is as the sources have it: learn/api.py write."""
+    """The API on one page is as the sources have it: tests/api.py write."""
 
     def test_tables(self):
         for ending in api.HEADS:

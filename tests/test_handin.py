@@ -33,7 +33,14 @@ class Handin(unittest.TestCase):
         missing is said at the end of both."""
         with tempfile.TemporaryDirectory() as folder:
             text = re.sub(r"(?s)(## explain 3\n.*?answer:)[^\n]*", r"\1", answered())
-            given = write(f"{folder}/\u7b54\u6848.txt", text.encode("gb18030"))
+            name = f"{folder}/\u7b54\u6848.txt"
+            given = write(name, (text + "\u7b54\u6848").encode("gb18030"))
+            refused = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={given}")
+            self.assertIn("save it as UTF-8", refused.stderr)  # before anything is run
+            self.assertNotIn("passed", refused.stderr)
+            self.assertNotEqual(refused.returncode, 0, refused)
+            self.assertFalse(os.path.exists(f"{ROOT}/handin-{TEMPLATE}.zip"))
+            given = write(name, text.encode("utf-8-sig"))
             made = command("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={given}")
             self.assertEqual(made.returncode, 0, made)
             graded = command("make", "-s", "grade", f"HANDINS=handin-{TEMPLATE}.zip").stdout

@@ -139,6 +139,22 @@ def broken(patch, lab):
 
 
 @unittest.skipUnless(CHROMIUM, "no Chromium: apt install chromium")
+def fails_late():
+    """The directory of a 02 whose client WRITEs message 349 instead of sending it."""
+    place = f"{COPY}/late"
+    shutil.copytree(f"{COPY}/02_send_recv", place)
+    with open(f"{place}/send_recv.c", encoding="utf-8") as file:
+        text = file.read()
+    changed = text.replace(
+        "if (client) {\n            pattern_fill(",
+        "if (client) {\n            if (i == 349) send_wr.opcode = IBV_WR_RDMA_WRITE;\n            pattern_fill(",
+    )
+    assert changed != text
+    with open(f"{place}/send_recv.c", "w", encoding="utf-8") as file:
+        file.write(changed)
+    return place
+
+
 class ShowTest(unittest.TestCase):
     maxDiff = None
 
@@ -302,9 +318,9 @@ class Runs(ShowTest):
         shutil.copytree(f"{COPY}/01_hello_write", fortified)
         flags = "CFLAGS=-O2 -D_FORTIFY_SOURCE=2"
         subprocess.run(["make", "-sB", "-C", fortified, flags], check=True)
-        cls.ended = run_all(
-            **runs, chinese=[fortified], long=[f"{COPY}/02_send_recv", "-n", "400", "-s", "100"]
-        )
+        runs["long"] = [f"{COPY}/02_send_recv", "-n", "400", "-s", "100"]
+        runs["late"] = [fails_late(), "-n", "400", "-s", "100", "--timeout", "3"]
+        cls.ended = run_all(**runs, chinese=[fortified])
 
     def run_of(self, name, status=0):
         """Opens its page. What both sides have printed."""
@@ -341,7 +357,8 @@ class Runs(ShowTest):
     def test_a_long_run_is_cut(self):
         printed = self.run_of("long")
         self.browser.key("End")
-        self.assertEqual(self.browser.value("N"), 600)
+        printed_late = self.browser.value("R.events.slice(600).map(e => e.k)")
+        self.assertEqual(set(printed_late), {"out", "exit"})
         self.assertRegex(
             self.text("#notes"), r"The run had \d{4} events. The page has the first 600"
         )
@@ -350,12 +367,21 @@ class Runs(ShowTest):
             self.assertIn("PASS", self.text(f"#{side} .badge"))
         self.is_sound()
 
+    def test_a_long_run_that_fails_late(self):
+        """The 350th message of 400 is a WRITE, for which the server's queue pair has given no right."""
+        self.run_of("late", 1)
+        self.tells_why("the peer's queue pair refused", "(status 9)")
+        self.assertTrue(self.browser.value("N > 600 && N <= 680"))
+        self.assertIn("invalid request", self.text("#explained"))
+        self.is_sound()
+
     def test_failing_runs(self):
         for patch, *_, told, error in WITHOUT:
             with self.subTest(patch=patch):
                 self.run_of(patch, 1)
                 self.tells_why(told, error)
                 self.is_sound()
+        self.tells_of_the_client_whoever_is_first()
         for patch, _, _, status, nak, refused, told in BROKEN:
             with self.subTest(patch=patch):
                 wire = self.says_what_was(patch, self.run_of(patch, 1))
@@ -363,6 +389,13 @@ class Runs(ShowTest):
                 self.is_sound()
                 self.tells_why(told, f"(status {status})")
                 self.refuses(patch, status, wire, nak, refused)
+
+    def tells_of_the_client_whoever_is_first(self):
+        """Of 16, where the server's time may be over first: it only tells that the peer is silent, and a hint."""
+        first = "(e => e.k === 'err' && e.s === 'server')"
+        self.assertTrue(self.browser.value(f"R.events.some({first})"))
+        self.browser.value(f"R.events.sort((a, b) => {first}(b) - {first}(a)).length")
+        self.assertIn("no completion of", self.browser.value("failure().why.e.text"))
 
     def refuses(self, patch, status, wire, nak, refused):
         """Who says no: the peer on the wire, or this side's own NIC."""

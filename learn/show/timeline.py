@@ -12,7 +12,8 @@ from ladder import ANSWERS, OPCODES, packets, relative  # noqa: E402
 
 SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 OTHER = {"client": "server", "server": "client"}
-MOST = 600  # events of a page
+MOST = 600  # events of a page, from the first
+LATE = 40  # of those behind them that tell how it ended: so many of the first, and of the last
 KERNEL = re.compile(r"(.*) \[\d+\] .* ([\d.]+): (\w+): \(.*?\) ?(.*)")
 TEXTS = ("out", "err", "tcp_out", "tcp_in")
 # Of events at the same microsecond: the program posts before the NIC works, and polls after it.
@@ -273,10 +274,19 @@ class Run:
             if count < 0:
                 self.note("posts unseen", side=side)
 
+    def tells_the_end(self, event):
+        """What has failed, and what the programs print."""
+        if event["k"] in ("failed", "out", "err", "exit"):
+            return True
+        packet = self.packets[event["p"]] if event.get("p") is not None else {"carries": ""}
+        return any(map(event.get, ("status", "error", "errno"))) or "NAK" in packet["carries"]
+
     def page(self, title, command):
         shown = self.events[:MOST]
         if len(self.events) > MOST:
             self.note("cut", total=len(self.events), first=MOST)
+            late = [event for event in self.events[MOST:] if self.tells_the_end(event)]
+            shown += late[:LATE] + late[LATE:][-LATE:]
         self.note("polls")
         for side, about in self.sides.items():
             about["address"] = SIDES[side] if self.hosts == 2 else ""

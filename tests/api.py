@@ -11,9 +11,9 @@ import os
 import re
 import sys
 
-from starter import ROOT, read
+from samples import ROOT
 
-MARKS = "<!-- api: made by learn/api.py -->\n", "<!-- api: end -->\n"
+MARKS = "<!-- api: made by tests/api.py -->\n", "<!-- api: end -->\n"
 HEADS = {
     ".md": (
         "call",
@@ -37,6 +37,11 @@ GROUPS = (
     (0, r"device|query|port|gid"),
     (1, r""),
 )
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def end_of_call(text, opening):
