@@ -78,7 +78,7 @@ check:
 	@testenv/deps.sh fabric
 	@TOPOLOGY=fabric/four.net fabric/fabric.py start 'check-tables "$(or $(FILE),mine)"; :'
 else
-check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong (LAB=fabric [FILE=mine]: your forwarding tables) ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错（LAB=fabric [FILE=mine]：你的转发表）
 	@testenv/deps.sh vm
 	@NOT_YET=0 judge/check.py check "$(LAB)" "$(DIR)"
 endif

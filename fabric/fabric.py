@@ -11,6 +11,7 @@ import glob
 import inspect
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,9 @@ SBIN = "/usr/sbin"
 SIM = "".join([*glob.glob("/usr/lib*/umad2sim/*.so"), *glob.glob("/usr/lib*/*/umad2sim/*.so")][:1])
 TOOLS = re.compile("ib(?!sim).*|smp.*|sminfo|saquery|perfquery|dump_.*|opensm|osmtest|vendstat")
 RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABRIC_HOST> "\n'
-# OpenSM looks at its log's file, and at the other SM, often enough for a lab.
-CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\n"
+# OpenSM looks at its log's file, and at the other SM, often enough for a lab. At the fabric it looks
+# after a trap and when told to (sweep), not by itself in the middle of a step; 0 would stop all.
+CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\nsweep_interval 9999\n"
 # ibstatus looks into /sys by itself. This shell has the library, which puts that elsewhere.
 IBSTATUS = """: /sys/class/infiniband/*
 sed "s|/sys/class/infiniband|$FABRIC/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
@@ -146,7 +148,7 @@ def serve(folder, nodes, command):
     first = next(node for node in nodes.values() if node.host and 1 in node.links)
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
-        "OSM_TMP_DIR": folder, "IBPATH": f"{folder}/bin", "SIM_HOST": first.id,
+        "OSM_TMP_DIR": folder, "IBPATH": shlex.quote(f"{folder}/bin"), "SIM_HOST": first.id,
         "FABRIC_HOST": first.name, "PATH": f"{folder}/bin:{os.environ['PATH']}:{SBIN}",
     }  # fmt: skip
     make_folder(nodes)

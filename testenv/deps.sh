@@ -112,7 +112,7 @@ else
 	column=0 install='(with this system'"'"'s package manager; Debian calls them)'
 fi
 
-missing='' packages='' machine=$(uname -m)
+missing='' packages='' without='' machine=$(uname -m)
 for wanted; do
 	case $wanted in build | vm | bench | wire | fabric | above-* | test | test-all) ;; *) echo "deps.sh: no group $wanted: build, vm, bench, wire, fabric, above-APP, test, test-all" >&2 && exit 2 ;; esac
 	while read -r group thing names; do
@@ -120,6 +120,7 @@ for wanted; do
 		read -ra names <<<"$names"
 		name=${names[$column]}
 		[[ " $missing " = *" $thing "* ]] || missing+=" $thing"
+		[[ $name != - || $thing = package-lists || " $without " = *" $thing "* ]] || without+=" $thing"
 		[[ $name = - || " $packages " = *" $name "* ]] || packages+=" $name"
 	done <<<"$table"
 done
@@ -131,6 +132,7 @@ command=${packages:+$sudo$install$packages}
 update="${sudo}apt-get update"
 if [[ $install = *apt-get* ]] && ! lists; then command="$update${command:+ && $command}"; fi
 told "missing:$missing" "缺少：${missing# }"
+[ -z "$without" ] || told "no package of this system has:$without" "这个系统没有软件包能提供：${without# }"
 told "${command:-nothing that a package would bring}" "${command:-没有软件包可以提供}"
 [ -z "$check" ] && [[ $command = *apt-get* ]] || exit 1
 if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
