@@ -3,7 +3,7 @@
 """A simulated InfiniBand fabric with the real OpenSM, and a shell in which the real tools work.
 
     fabric.py start [COMMAND]   a shell, or one command; TOPOLOGY, HOSTS, ROUTING say which fabric
-    fabric.py NAME [ARGUMENT…]  in that shell: what COMMANDS below has; bin/NAME is a link to here
+    fabric.py NAME [ARGUMENT…]  in that shell: what COMMANDS below has; bin/NAME calls it
 
 Each process of a fabric has FABRIC=its directory in its environment."""
 import contextlib
@@ -32,6 +32,7 @@ RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABR
 # OpenSM looks at its log's file, and at the other SM, often enough for a lab. At the fabric it looks
 # after a trap and when told to (sweep), not by itself in the middle of a step; 0 would stop all.
 CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\nsweep_interval 9999\n"
+SCRIPTS_CUT = 'case $1 in -*) exec /usr/bin/cut "$@" ;; esac\n'  # coreutils has a cut, too
 # ibstatus looks into /sys by itself. This shell has the library, which puts that elsewhere.
 IBSTATUS = """: /sys/class/infiniband/*
 sed "s|/sys/class/infiniband|$FABRIC/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
@@ -99,7 +100,11 @@ def make_folder(nodes):
     os.mkfifo(f"{folder}/console")
     os.mkdir(f"{folder}/bin")
     for name in {*filter(TOOLS.fullmatch, os.listdir(SBIN)), *COMMANDS}:
-        os.symlink(HERE, f"{folder}/bin/{name}")
+        # Not by python3 of PATH: pyenv's is a script that calls cut itself.
+        ours = shlex.join([sys.executable, HERE, name]) + ' "$@"'
+        with open(f"{folder}/bin/{name}", "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{SCRIPTS_CUT if name == 'cut' else ''}exec {ours}\n")
+        os.chmod(file.name, 0o755)
 
 
 def start_simulator(nodes):
@@ -210,11 +215,9 @@ def sim(*words):
     print(console(*words))
 
 
-def cut(a, *more):
+def cut(a, b):
     """cut A B: cut all links between two nodes"""
-    if a.startswith("-"):  # a script wants the other cut
-        os.execv("/usr/bin/cut", ["cut", a, *more])
-    change("Unlink", a, *more)
+    change("Unlink", a, b)
 
 
 def mend(a, b):
@@ -312,9 +315,8 @@ def main(name="start", *arguments):
 
 
 if __name__ == "__main__":
-    called = os.path.basename(sys.argv[0])
     try:
-        sys.exit(main(*sys.argv[1:]) if called == "fabric.py" else main(called, *sys.argv[1:]))
+        sys.exit(main(*sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as problem:
