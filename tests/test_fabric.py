@@ -255,11 +255,24 @@ class Real(unittest.TestCase):
 class Ends(unittest.TestCase):
     """However it ends, no process and no file is left."""
 
+    @classmethod
+    def setUpClass(cls):
+        """The shell's user has a python3 that is a script which calls cut, as pyenv's is."""
+        cls.home = cls.enterClassContext(tempfile.TemporaryDirectory())
+        texts = {
+            "python3": f'#!/bin/sh\n[ "$(echo a:b | cut -d: -f2)" = b ] && exec {sys.executable} "$@"\n',
+            ".bashrc": "PATH=~:$PATH\nPROMPT_COMMAND='python3 -c 0'\n",
+        }
+        for name, text in texts.items():
+            with open(f"{cls.home}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        os.chmod(f"{cls.home}/python3", 0o755)
+
     def setUp(self):
         self.pid, self.terminal = pty.fork()
         if not self.pid:
             os.chdir(tempfile.gettempdir())
-            os.execve(START[0], START, {**os.environ, "HOME": "/nonexistent"})  # no .bashrc
+            os.execve(START[0], START, {**os.environ, "HOME": self.home})
         self.prompt()
         os.write(self.terminal, b"echo =$FABRIC=\n")
         self.folder = re.search(b"=(/.*?)=", self.prompt())[1].decode()
