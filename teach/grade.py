@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, namedtuple
+from contextlib import suppress
 
 import collect
 import expected
@@ -183,12 +184,21 @@ def write_table(path, rows):
             out.writerow({n: "'" * (cell[:1] in tuple("=+-@")) + cell for n, cell in text.items()})
 
 
+def list_text(path):
+    """A list as spreadsheets save it: UTF-8, "Unicode text", or, in China, GBK."""
+    with open(path or os.devnull, "rb") as file:
+        data = file.read()
+    unicode_text = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    for encoding in ["utf-16"] if unicode_text else ["utf-8-sig", "gb18030"]:
+        with suppress(UnicodeDecodeError):
+            return data.decode(encoding)
+    raise ValueError(f"{path} is no text in UTF-8")
+
+
 def listed(path):
     """Of each line of a list what stands beside the ID. A name may stand first, if it can't be an ID itself."""
     found = {}
-    with open(path or os.devnull, encoding="utf-8-sig") as file:
-        lines = file.read().splitlines()
-    for line in lines:
+    for line in list_text(path).splitlines():
         words = [word.strip('" ') for word in re.split("[,;\t]", line)] + [""]
         for a, b in (words[:2], words[1::-1]):
             if expected.VALID_ID.fullmatch(a):
