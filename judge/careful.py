@@ -12,12 +12,19 @@ from transfer import RIGHTS, outcome
 class Careful:
     def tidy(self, role, run, limits, reads):
         """Least rights, and everything given back. reads: that its device asks for at a time, at most."""
-        self.careless += [
-            *self.rights(role, run.regions(role)),
-            *self.reach(role, run),
-            *self.writable(role, run),
-            *self.attributes(role, run, limits, reads),
-        ]
+        has = {
+            name: {value for thread, value in found if thread in run.threads[role]}
+            for name, found in (run.nic.tried(lambda: run.seen.attributes) or {}).items()
+        }
+        self.careless += self.rights(role, run.regions(role))
+        for rule, *more in (
+            (self.reach,),
+            (self.writable,),
+            (self.attributes, has, limits, reads),
+            (self.patient, has),
+        ):
+            found = run.nic.tried(lambda rule=rule, more=more: list(rule(role, run, *more)))
+            self.careless += found or []
         left = run.left(role) + ["a process"] * run.sides[role].left_running
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
 
@@ -49,31 +56,30 @@ class Careful:
             if r.access & 1 and not any(inside) and used:
                 yield f"the {role} registers what its NIC only reads with LOCAL_WRITE"
 
-    def attributes(self, role, run, limits, reads):
-        """Of its queue pair."""
+    def attributes(self, role, run, has, limits, reads):
+        """Of its queue pair. has: their values."""
         needed = RIGHTS.get(self.lab + role, 0)
-        has = {
-            name: {value for thread, value in found if thread in run.threads[role]}
-            for name, found in run.seen.attributes.items()
-        }
-        for access in has["access"]:
+        for access in has.get("access", ()):
             if access & 0xE & ~needed:
                 yield f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
         told = int(run.line("server")["rd_atomic"])
         most = min(limits.get(b"rd_atomic", told), reads)
-        for deep in has["asks"] if self.lab + role == "06client" else ():
+        for deep in has.get("asks", ()) if self.lab + role == "06client" else ():
             if deep > most:
                 yield f"the client's queue pair asks for {deep} READs at a time; its peer and its device allow {most}"
-        for deep in has["answers"] if self.lab + role == "06server" else ():
+        for deep in has.get("answers", ()) if self.lab + role == "06server" else ():
             if deep < told:
                 yield f"the server's queue pair answers {deep} READs at a time; its peer was told {told}"
-        for code in has["mtu"]:
+        for code in has.get("mtu", ()):
             if 128 << code > limits.get(b"mtu", 4096):
                 yield f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
+
+    def patient(self, role, run, has):
+        """It waits for an answer, and not for ever."""
         if any(run.seen.sent[thread] for thread in run.threads[role]):
             # 2^23 * 4.096 us are longer than the programs wait (--timeout)
             for name in ("timeout", "retry_cnt"):
-                for n in has[name]:
+                for n in has.get(name, ()):
                     if not 0 < n < 23:
                         yield f"the {role}'s queue pair never sends a lost packet again, or too late ({name} {n})"
 
@@ -104,6 +110,7 @@ class Careful:
             raise Wrong(self.careless[0])
         self.when("built with gcc's sanitizers", self.sanitized)
         self.timeout = 2  # seconds: some wait for nothing
+        self.when("measuring with --depth=64", self.to_the_end)
         name = b"qpn" if self.lab == "07" else b"rkey"
         most = self.random.choice((20, 120))  # one request, or several
         layout = Layout(17, self.random.randint(most - 15, most), 30)
@@ -115,6 +122,20 @@ class Careful:
             self.when("its peer says FAIL", self.refuses, role, fails(peer))
             self.when("its peer stops", self.refuses, role, stops(self.lab))
             self.when("its peer dies", self.refuses, role, dies)
+
+    def to_the_end(self):
+        """With many messages under way, each short, up to where it ends by itself."""
+        self.tried = ["--bench", "--iters=1", "--sizes=1K", "--block-num=1", "--depth=64"]
+        with self.nic.unwatched("copy/", "packet/", "completion/"):
+            run = self.itself(None, self.tried, watched=True)
+        if run.any("cq_error"):
+            raise Wrong("there is no room for a completion in its queue (IBV_EVENT_CQ_ERR)")
+        for role, side in run.sides.items():
+            for what in run.left(role):
+                raise Wrong(f"the {role} ends without giving back {what}")
+            if side.process.returncode:
+                says = (side.said(1, 0) or ["nothing"])[0][:150]
+                raise Wrong(f"the {role} ends with {side.process.returncode}; it says: {says}")
 
     def refuses(self, role, on, layout=None):
         """The side must not pass."""
