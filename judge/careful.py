@@ -110,7 +110,6 @@ class Careful:
             raise Wrong(self.careless[0])
         self.when("built with gcc's sanitizers", self.sanitized)
         self.timeout = 2  # seconds: some wait for nothing
-        self.when("measuring with --depth=64", self.to_the_end)
         name = b"qpn" if self.lab == "07" else b"rkey"
         most = self.random.choice((20, 120))  # one request, or several
         layout = Layout(17, self.random.randint(most - 15, most), 30)
@@ -122,20 +121,6 @@ class Careful:
             self.when("its peer says FAIL", self.refuses, role, fails(peer))
             self.when("its peer stops", self.refuses, role, stops(self.lab))
             self.when("its peer dies", self.refuses, role, dies)
-
-    def to_the_end(self):
-        """With many messages under way, each short, up to where it ends by itself."""
-        self.tried = ["--bench", "--iters=1", "--sizes=1K", "--block-num=1", "--depth=64"]
-        with self.nic.unwatched("copy/", "packet/", "completion/"):
-            run = self.itself(None, self.tried, watched=True)
-        if run.any("cq_error"):
-            raise Wrong("there is no room for a completion in its queue (IBV_EVENT_CQ_ERR)")
-        for role, side in run.sides.items():
-            for what in run.left(role):
-                raise Wrong(f"the {role} ends without giving back {what}")
-            if side.process.returncode:
-                says = (side.said(1, 0) or ["nothing"])[0][:150]
-                raise Wrong(f"the {role} ends with {side.process.returncode}; it says: {says}")
 
     def refuses(self, role, on, layout=None):
         """The side must not pass."""

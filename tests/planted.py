@@ -478,11 +478,6 @@ PLANTED = {
                 )
             ],
         ),
-        "short-completion-queue": (
-            "careful",
-            "measuring with --depth=64: there is no room for a completion",
-            [(r"ibv_create_cq\(ctx, QUEUE_SIZE", "ibv_create_cq(ctx, 16")],
-        ),
         "never-sends-again": (
             "careful",
             r"never sends a lost packet again, or too late \(timeout 0\)",
@@ -785,16 +780,6 @@ PLANTED = {
                     r"pattern_fill(\2, l->bytes, s->memory.seed), \g<0>",
                 ),
                 (r'#include "report.h"', '#include "pattern.h"\n\\g<0>'),
-            ],
-        ),
-        "left-to-measure": (
-            "careful",
-            "measuring with --depth=64: the (server|client) ends without giving back",
-            [
-                (
-                    r"(?=check.ibv_destroy_qp)",
-                    "if (work.bench) exit(report_result(pass, l->bytes, digest));",
-                )
             ],
         ),
         "acknowledges-early": (

@@ -150,18 +150,21 @@ class Check(unittest.TestCase):
 
     def test_a_field_that_this_kernel_has_not(self):
         """A rule that needs it is left out, and a remark says so once; the others judge as before."""
-        (wrong,) = [each for each in mutants() if each[:2] == ("13", "rkey-not-new")]
         odd = probes.PROBES.replace("{ib_mw.type}", "{ib_mw.kind}")
         self.assertNotEqual(odd, probes.PROBES)
+        right = starter.read(starter.sample_of("13"))
+        old, new = "wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey)", "wr.bind_mw.rkey = mw->rkey"
+        programs = {"right": ("13", right), "wrong": ("13", right.replace(old, new))}
+        said = io.StringIO()
         with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, LAB_LANG="zh"):
             with mock.patch.object(probes, "PROBES", odd):
                 fake = probes.for_the_vm(ROOT, scratch)
-            said = io.StringIO()
-            with mock.patch.object(build, "probes", lambda: fake):
-                with contextlib.redirect_stdout(said):
-                    self.wrong([wrong])
-                    self.halves([("13", [1, 2, 3, 4])])
-        self.assertEqual(said.getvalue().count("# 这个内核没有 ib_mw.kind"), 2, said.getvalue())
+            with mock.patch.object(build, "probes", lambda: fake), contextlib.redirect_stdout(said):
+                rows = self.judged(programs)
+        self.assertEqual([row for row in rows["right"] if not row["right"]], [])
+        first = next(row for row in rows["wrong"] if not row["right"])
+        self.assertEqual(first["part"], "the loans", first)
+        self.assertEqual(said.getvalue().count("# 这个内核没有 ib_mw.kind"), 1, said.getvalue())
 
     def test_hints(self):
         """Three for each part of each lab."""
