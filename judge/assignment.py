@@ -190,7 +190,7 @@ class Examiner(Careful):
         self.at_once, self.timeout, self.already = [], 5, False
         try:
             if part == "builds" or self.program:
-                getattr(self, f"part_{part}")()
+                self.nic.tried(getattr(self, f"part_{part}"))
         except Wrong as why:
             odd = part not in ("builds", "verifies", "careful")
             if odd and again and counter("completer_retry_err") > lost:

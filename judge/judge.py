@@ -145,7 +145,7 @@ class Judge:
                 why = (
                     say("not after", part=wrong)
                     if wrong and part.todo == LAST and not job["unwritten"]
-                    else self.part(part)
+                    else self.nic.tried(self.part, part) or ""
                 )
             except (IndexError, KeyError, OSError) as reason:  # it did less than anybody thought of
                 why = say("nothing seen", reason=repr(reason))
