@@ -620,16 +620,6 @@ PLANTED = {
                 )
             ],
         ),
-        "unpacks-every-second": (
-            "itself",
-            "measuring: copy: what changes in the memory",
-            [
-                (
-                    r"(if \(method == METHOD_COPY)\) layout_unpack",
-                    r"\1 && (i % depth) % 2 == 0) layout_unpack",
-                )
-            ],
-        ),
         "unpacks-when-many": (
             "itself",
             "measuring: sgl: (while messages are measured|[0-9]* packets were sent for 40)",
