@@ -189,15 +189,14 @@ class Midway:
 
     def zero_copy(self, run):
         """By sgl the NIC took each message from the blocks themselves, and put it there."""
-        meanwhile = range(self.marks[len(METHODS)], self.marks[len(METHODS) + 2])
+        first = len(METHODS)
+        before, after = (run.nic.seen(run.events[: self.marks[first + n]]).copies for n in (0, 2))
         for role, held in self.blocks.items():
             spans = [range(base, base + span(self.layout)) for _, base in held]
             bytes_there = sum(
                 c.length
-                for c in run.seen.copies
-                if c.at in meanwhile
-                and c.writes == (role != self.source)
-                and any(c.addr in there for there in spans)
+                for c in after[len(before) :]
+                if c.writes == (role != self.source) and any(c.addr in there for there in spans)
             )
             if held and bytes_there < 36 * len(self.message):
                 raise Wrong(

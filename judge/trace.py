@@ -33,9 +33,7 @@ WATCHED = {
     "request": ("12",),
 }
 Region = namedtuple("Region", "addr length iova access thread")
-Copy = namedtuple(
-    "Copy", "thread addr length writes at"
-)  # writes: into that memory, by the NIC; at: which event
+Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
 # Attributes of a QP: mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
 MASKS = {
     "access": 1 << 3,
@@ -167,8 +165,8 @@ class Nic:
             self.missed[self.lacking.get(reason.args, ".".join(reason.args))] = True
         return None
 
-    def seen(self):
-        events = self.events()
+    def seen(self, events=None):
+        events = events or self.events()
         if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
             raise RuntimeError("more happened than could be watched")
         if self.inside is None and (used := {f["mr"] for _, kind, f in events if kind == "copy"}):
@@ -189,11 +187,11 @@ class Seen:
     def memory(self):
         """Its regions, and what the NIC copied there."""
         regions, copies, now, asked = [], [], {}, {}
-        for number, (thread, kind, f) in enumerate(self.events):
+        for thread, kind, f in self.events:
             if kind == "copy":
                 if region := now.get(f["mr"] + self.inside):
                     at = region.addr + f["iova"] - region.iova
-                    copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0, number))
+                    copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
             elif kind == "register":
                 asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
             elif kind == "registered" and thread in asked and f["mr"] < ERROR:
