@@ -120,11 +120,11 @@ class Examiner(Careful):
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        self.move(["client"], "each", Layout(8, 1025, 9), slow=True, room=True)
+        self.move(["client"], "each", Layout(8, 1250, 9), slow=True, room=True)
         for size in (DENSE.block_size, self.random.randint(2, 64)):
             self.move(self.movers, "each", DENSE._replace(block_size=size, stride=size))
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
-        self.move(["server"], "each", Layout(8, 1050, 11), room=self.lab == "07")
+        self.move(["server"], "each", Layout(8, 1250, 11), room=self.lab == "07")
 
     def part_itself(self):
         for method in ("sgl", "copy", "each"):
@@ -190,7 +190,7 @@ class Examiner(Careful):
         self.at_once, self.timeout, self.already = [], 5, False
         try:
             if part == "builds" or self.program:
-                getattr(self, f"part_{part}")()
+                self.nic.tried(getattr(self, f"part_{part}"))
         except Wrong as why:
             odd = part not in ("builds", "verifies", "careful")
             if odd and again and counter("completer_retry_err") > lost:

@@ -37,7 +37,7 @@ class Alone(Watched):
 
         sides = {"server": side("server", []), "client": side("client", arguments)}
         super().__init__(nic, sides, arguments)
-        self.over = self.room.end() if self.room else None
+        self.over = self.nic.tried(self.room.end) if self.room else None
 
     def at(self, step, pair):
         if (
@@ -45,7 +45,7 @@ class Alone(Watched):
             and not self.room
             and "--bench" not in self.arguments
         ):
-            self.room = Room(self.nic, pair.sides[self.role].process.pid)
+            self.room = self.nic.tried(Room, self.nic, pair.sides[self.role].process.pid)
         return super().at(step, pair)
 
     def requests(self, which="send"):
@@ -158,9 +158,9 @@ def first_message(demand):
 def chained(run, role):
     """Signalled, with the numbers that tell how many requests are done, and never more than the queue holds."""
     posted, _ = run.requests()
-    if posted and not run.room.completed and not posted[-1].flags & 2:
+    if posted and run.room and not run.room.completed and not posted[-1].flags & 2:
         return say("flags", number=len(posted) - 1, role=role, name="IBV_SEND_SIGNALED")
-    for number, (found, right) in enumerate(run.room.completed):
+    for number, (found, right) in enumerate(run.room.completed if run.room else ()):
         if found != right:
             return say("wr_id", number=number, role=role, found=found, right=right)
     return held(run, role)
@@ -274,7 +274,7 @@ class Pieced:
                 ) if bench else nullcontext():
                     run = Alone(self.job["lab"], role, self.nic, programs, words.split())
                 for rule in (memory, passes) if bench else piece.rules:
-                    why = rule(run, role)
+                    why = self.nic.tried(rule, run, role)
                     if why:
                         return why, run, role
         return "", None, None

@@ -12,12 +12,19 @@ from transfer import RIGHTS, outcome
 class Careful:
     def tidy(self, role, run, limits, reads):
         """Least rights, and everything given back. reads: that its device asks for at a time, at most."""
-        self.careless += [
-            *self.rights(role, run.regions(role)),
-            *self.reach(role, run),
-            *self.writable(role, run),
-            *self.attributes(role, run, limits, reads),
-        ]
+        has = {
+            name: {value for thread, value in found if thread in run.threads[role]}
+            for name, found in (run.nic.tried(lambda: run.seen.attributes) or {}).items()
+        }
+        self.careless += self.rights(role, run.regions(role))
+        for rule, *more in (
+            (self.reach,),
+            (self.writable,),
+            (self.attributes, has, limits, reads),
+            (self.patient, has),
+        ):
+            found = run.nic.tried(lambda rule=rule, more=more: list(rule(role, run, *more)))
+            self.careless += found or []
         left = run.left(role) + ["a process"] * run.sides[role].left_running
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
 
@@ -49,31 +56,30 @@ class Careful:
             if r.access & 1 and not any(inside) and used:
                 yield f"the {role} registers what its NIC only reads with LOCAL_WRITE"
 
-    def attributes(self, role, run, limits, reads):
-        """Of its queue pair."""
+    def attributes(self, role, run, has, limits, reads):
+        """Of its queue pair. has: their values."""
         needed = RIGHTS.get(self.lab + role, 0)
-        has = {
-            name: {value for thread, value in found if thread in run.threads[role]}
-            for name, found in run.seen.attributes.items()
-        }
-        for access in has["access"]:
+        for access in has.get("access", ()):
             if access & 0xE & ~needed:
                 yield f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
         told = int(run.line("server")["rd_atomic"])
         most = min(limits.get(b"rd_atomic", told), reads)
-        for deep in has["asks"] if self.lab + role == "06client" else ():
+        for deep in has.get("asks", ()) if self.lab + role == "06client" else ():
             if deep > most:
                 yield f"the client's queue pair asks for {deep} READs at a time; its peer and its device allow {most}"
-        for deep in has["answers"] if self.lab + role == "06server" else ():
+        for deep in has.get("answers", ()) if self.lab + role == "06server" else ():
             if deep < told:
                 yield f"the server's queue pair answers {deep} READs at a time; its peer was told {told}"
-        for code in has["mtu"]:
+        for code in has.get("mtu", ()):
             if 128 << code > limits.get(b"mtu", 4096):
                 yield f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
+
+    def patient(self, role, run, has):
+        """It waits for an answer, and not for ever."""
         if any(run.seen.sent[thread] for thread in run.threads[role]):
             # 2^23 * 4.096 us are longer than the programs wait (--timeout)
             for name in ("timeout", "retry_cnt"):
-                for n in has[name]:
+                for n in has.get(name, ()):
                     if not 0 < n < 23:
                         yield f"the {role}'s queue pair never sends a lost packet again, or too late ({name} {n})"
 

@@ -103,6 +103,9 @@ def judged(jobs):
             env=env,
         )
     rows = dict(json.loads(line[4:]) for line in ran.stdout.splitlines() if line.startswith("ROW "))
+    for line in ran.stdout.splitlines():
+        if line.startswith("NOTE "):
+            print("# " + line[5:])
     if len(rows) < len(jobs):
         said = [line for line in ran.stdout.splitlines() if not line.startswith("ROW ")]
         print(*said, sep="\n", file=sys.stderr)

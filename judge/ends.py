@@ -78,7 +78,7 @@ def passes(run, role):
     if killed(run, role):
         return killed(run, role)
     if status != 0 or result.get("status") != "PASS":
-        sent = run.messages(role)
+        sent = run.nic.tried(run.messages, role)
         if sent and waits_in_vain(run, role):
             what = KINDS.get(sent[-1].opcode & 31, "request")
             return say("unsignalled", role=role, what=what, found=len(sent))

@@ -182,6 +182,8 @@ def main(root, built, lab, sizes, parts, *only):
     points = {part: int(most) for part, most in re.findall(r"(\w+)=(\d+)", parts)}
     for n, entry in enumerate(entries):
         examined(nic, lab, f"{OPEN}/course.so", entry, n, points, set(only), sizes.split(","))
+    for what in nic.missed:
+        print(f"# this kernel has no {what}: what is known by that alone was not looked at")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class NoLayout(Exception):
 
 
 class NoField(Exception):
-    """This kernel's structure has no such field, or the kernel has no such structure."""
+    """This kernel's structure has no such field (its name), or the kernel has no such structure."""
 
 
 def sections(data):
@@ -182,16 +182,17 @@ class Kernel:
         total = 0
         for sign, name, field, number in re.findall(r"([+-]?)(?:(\w+)\.(\w+)|(\d+))", term[1]):
             if name and field not in self.members(name):
-                raise NoField(f"this kernel has no field {field} in struct {name}")
+                raise NoField(f"{name}.{field}")
             total += int(sign + "1") * (self.members(name)[field] if name else int(number))
         return f"{total:+d}"
 
 
 def resolved(text=PROBES, directory=""):
-    """Such events, with numbers for names; and what is left out of them because this kernel has no such
-    field: {(event, word): a sentence}. directory: as for Kernel. NoLayout is raised where all would be guessed.
+    """Such events, with numbers for names; each word that is left out because this kernel has no such
+    field stands on a line of its own: "# EVENT WORD struct.field". directory: as for Kernel. NoLayout is
+    raised where all would be guessed.
     """
-    kernel, lines, without = Kernel(directory), [], {}
+    kernel, lines, without = Kernel(directory), [], []
     for line in text.splitlines():
         event, *words = line.split()
         lines.append(event)
@@ -199,9 +200,8 @@ def resolved(text=PROBES, directory=""):
             try:
                 lines[-1] += " " + re.sub(r"\{(.*?)\}", kernel.place, word)
             except NoField as why:
-                field = word.partition("=")[0]
-                without[event[2:], field] = f"{why}: what stands there is not looked at"
-    return "".join(f"{line}\n" for line in lines), without
+                without.append(f"# {event[2:]} {word.partition('=')[0]} {why}")
+    return "".join(f"{line}\n" for line in lines + without)
 
 
 def for_the_vm(root, scratch):
@@ -215,11 +215,9 @@ def for_the_vm(root, scratch):
     path = f"{scratch}/probes.{os.path.basename(directory)}"
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(__file__):
         try:
-            text, without = resolved(PROBES, directory)
+            text = resolved(PROBES, directory)
         except NoLayout as why:
             sys.exit(f"probes.py: {why}")
-        for sentence in without.values():
-            print(f"probes.py: {sentence}", file=sys.stderr)
         with open(path, "w", encoding="ascii") as file:
             file.write(text)
     return path
@@ -227,9 +225,6 @@ def for_the_vm(root, scratch):
 
 if __name__ == "__main__":
     try:
-        events, missing = resolved(PROBES, *sys.argv[1:2])
+        print(resolved(PROBES, *sys.argv[1:2]), end="")
     except NoLayout as reason:
         sys.exit(f"probes.py: {reason}")
-    print(events, end="")
-    for sentence in missing.values():
-        print(f"probes.py: {sentence}", file=sys.stderr)

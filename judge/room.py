@@ -80,7 +80,7 @@ class Room:
             if f["of"] == self.qp["scq"]:  # so many are done, as who polls this completion knows
                 known.append(totals["retired"])
                 self.completed += [(f["id"], totals["retired"])] * (f["status"] == 0)
-            elif "id" not in f:
+            elif kind.startswith("post"):
                 self.posted += [totals["sent"]] * (f["of"] == self.qp["qp"])
             both = self.qp["scq"] == self.qp["rcq"]
             for which, held in (

@@ -5,6 +5,7 @@ import re
 import struct
 from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
+from functools import cached_property
 
 from memory import read, write
 
@@ -33,10 +34,7 @@ WATCHED = {
 }
 Region = namedtuple("Region", "addr length iova access thread")
 Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
-# sent: messages by thread. Pairs of a thread and, left: what it did not give back; queues: kind, and of a send
-# queue whether only those requests are signalled that ask for it. attributes of a QP, by the names below:
-# mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
-Seen = namedtuple("Seen", "regions copies sent left queues attributes")
+# Attributes of a QP: mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
 MASKS = {
     "access": 1 << 3,
     "mtu": 1 << 8,
@@ -48,6 +46,19 @@ MASKS = {
 Packet = namedtuple(
     "Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size"
 )
+
+
+class Unseen(Exception):
+    """A field of an event that this kernel does not have."""
+
+
+class Fields(dict):
+    """An event's, by name."""
+
+    event = ""
+
+    def __missing__(self, field):
+        raise Unseen(self.event, field)
 
 
 def wanted(labs, probes):
@@ -69,6 +80,10 @@ class Nic:
 
     def __init__(self, probes, first=False):
         """probes: lines of text (probes.py). first: of a message only the first packet is written down."""
+        about = [line.split() for line in probes if line.startswith("#")]
+        self.lacking = {(event, field): what for _, event, field, what in about}
+        probes = [line for line in probes if not line.startswith("#")]
+        self.missed = {}  # of what is lacking: what a rule asked for
         write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
         write(f"{TRACE}/buffer_size_kb", "4096")
         events = os.open(
@@ -98,7 +113,7 @@ class Nic:
             "=16x" if about[0] == "p" else "=24x"
         )  # behind what all have: the thread, one place in the kernel or two
         return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
-            about[2:],
+            type("Fields", (Fields,), {"event": about[2:]}),
             struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)),
             [f.partition("=")[0] for f in fields],
         )
@@ -134,14 +149,21 @@ class Nic:
                     head, number, rest, thread = EVENT.unpack_from(page, at)
                     whole = 4 * (head & 31) if 0 < head & 31 < 29 else 0
                     if whole and number in self.kinds:
-                        name, fields, names = self.kinds[number]
-                        self.known.append(
-                            (thread, name, dict(zip(names, fields.unpack_from(page, at + 4))))
-                        )
+                        kind, fields, names = self.kinds[number]
+                        values = kind(zip(names, fields.unpack_from(page, at + 4)))
+                        self.known.append((thread, kind.event, values))
                     at += 4 + (
                         whole or (4 if head & 31 > 29 else number | rest << 16)
                     )  # a time; nothing
         return self.known
+
+    def tried(self, rule, *arguments):
+        """What a rule returns; or None, where it asks for what this kernel does not have: missed has its name."""
+        try:
+            return rule(*arguments)
+        except Unseen as reason:
+            self.missed[self.lacking.get(reason.args, ".".join(reason.args))] = True
+        return None
 
     def seen(self, events=None):
         events = events or self.events()
@@ -152,60 +174,88 @@ class Nic:
             self.inside = next(
                 (d for d in range(0, 512, 8) if all(mr + d in known for mr in used)), None
             )
-        seen = Seen([], [], Counter(), [], [], {name: [] for name in MASKS})
-        memory_of(events, seen, self.inside or 0)
-        queues_of(events, seen)
-        left_of(events, seen)
-        return seen
+        return Seen(events, self.inside or 0)
 
 
-def memory_of(events, seen, inside):
-    """Its regions, and what the NIC copied there."""
-    now, asked = {}, {}
-    for thread, kind, f in events:
-        if kind == "copy":
-            if region := now.get(f["mr"] + inside):
-                at = region.addr + f["iova"] - region.iova
-                seen.copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
-        elif kind == "register":
-            asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
-        elif kind == "registered" and thread in asked and f["mr"] < ERROR:
-            now[f["mr"]] = asked.pop(thread)
-            seen.regions.append(now[f["mr"]])
+class Seen:
+    """What some events come to; each only when it is asked for, since it may need a field that is not there."""
 
+    def __init__(self, events, inside):
+        self.events, self.inside = events, inside
 
-def queues_of(events, seen):
-    """Its queues, their attributes, and the messages that were sent."""
-    creator, packets = {}, set()
-    for thread, kind, f in events:
-        if kind == "packet" and f["opcode"] in FIRST:
-            one = (f["qp"], f["opcode"], f["psn"])
-            if one not in packets:  # sent again, it counts once
-                packets.add(one)
-                seen.sent[creator.get(f["qp"])] += 1
-        elif kind == "create_qp":
-            creator[f["qp"]] = thread
-            seen.queues.extend([(thread, "send", f["asked"]), (thread, "receive", 0)])
-        elif kind == "create_cq":
-            seen.queues.append((thread, "completion", 0))
-        elif kind == "modify_qp":
-            for name, mask in MASKS.items():
-                seen.attributes[name] += [(thread, f[name])] if f["mask"] & mask else []
+    @cached_property
+    def memory(self):
+        """Its regions, and what the NIC copied there."""
+        regions, copies, now, asked = [], [], {}, {}
+        for thread, kind, f in self.events:
+            if kind == "copy":
+                if region := now.get(f["mr"] + self.inside):
+                    at = region.addr + f["iova"] - region.iova
+                    copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
+            elif kind == "register":
+                asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
+            elif kind == "registered" and thread in asked and f["mr"] < ERROR:
+                now[f["mr"]] = asked.pop(thread)
+                regions.append(now[f["mr"]])
+        return regions, copies
 
+    @property
+    def regions(self):
+        return self.memory[0]
 
-def left_of(events, seen):
-    """What it had not given back when the kernel closed its device."""
-    closing, exiting = set(), set()
-    for thread, kind, _ in events:
-        if kind == "exits":
-            exiting.add(thread)
-        elif kind == "closing":
-            closing.add(thread)
-        elif kind == "closed":
-            closing.discard(thread)
-            seen.left.extend([(thread, "the device")] * (thread in exiting))
-        elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
-            seen.left.append((thread, "a " + kind[5:].replace("_", " ")))
+    @property
+    def copies(self):
+        return self.memory[1]
+
+    @cached_property
+    def sent(self):
+        """By thread, its messages."""
+        sent, creator, packets = Counter(), {}, set()
+        for thread, kind, f in self.events:
+            if kind == "packet" and f["opcode"] in FIRST:
+                one = (f["qp"], f["opcode"], f["psn"])
+                if one not in packets:  # sent again, it counts once
+                    packets.add(one)
+                    sent[creator.get(f["qp"])] += 1
+            elif kind == "create_qp":
+                creator[f["qp"]] = thread
+        return sent
+
+    @cached_property
+    def queues(self):
+        """Of each the thread, the kind, and of a send queue whether only requests are signalled that ask for it."""
+        queues = []
+        for thread, kind, f in self.events:
+            if kind == "create_qp":
+                queues += [(thread, "send", f["asked"]), (thread, "receive", 0)]
+            elif kind == "create_cq":
+                queues.append((thread, "completion", 0))
+        return queues
+
+    @cached_property
+    def attributes(self):
+        """Of queue pairs, by the names of MASKS: pairs of a thread and a value."""
+        calls = [(thread, f) for thread, kind, f in self.events if kind == "modify_qp"]
+        return {
+            name: [(thread, f[name]) for thread, f in calls if f["mask"] & mask]
+            for name, mask in MASKS.items()
+        }
+
+    @cached_property
+    def left(self):
+        """What was not given back when the kernel closed the device: pairs of a thread and its name."""
+        left, closing, exiting = [], set(), set()
+        for thread, kind, _ in self.events:
+            if kind == "exits":
+                exiting.add(thread)
+            elif kind == "closing":
+                closing.add(thread)
+            elif kind == "closed":
+                closing.discard(thread)
+                left += [(thread, "the device")] * (thread in exiting)
+            elif kind[:5] == "free_" and thread in closing:  # the kernel frees what was left
+                left.append((thread, "a " + kind[5:].replace("_", " ")))
+        return left
 
 
 def packet(f):

@@ -98,7 +98,14 @@ QUICK = (
     here(
         "check_some",
         " ".join(
-            f"test_check.Check.test_{t}" for t in ("some", "hints", "todos", "what_is_to_write")
+            f"test_check.Check.test_{t}"
+            for t in (
+                "some",
+                "hints",
+                "todos",
+                "what_is_to_write",
+                "a_field_that_this_kernel_has_not",
+            )
         ),
     ),
     here("check_some", "test_probes", "probes"),

@@ -620,30 +620,10 @@ PLANTED = {
                 )
             ],
         ),
-        "unpacks-every-second": (
-            "itself",
-            "measuring: copy: what changes in the memory",
-            [
-                (
-                    r"(if \(method == METHOD_COPY)\) layout_unpack",
-                    r"\1 && (i % depth) % 2 == 0) layout_unpack",
-                )
-            ],
-        ),
         "unpacks-when-many": (
             "itself",
             "measuring: sgl: (while messages are measured|[0-9]* packets were sent for 40)",
             COPIES_MANY,
-        ),
-        "unpacks-the-last": (
-            "itself",
-            "measuring: copy: what changes in the memory",
-            [
-                (
-                    r"(if \(method == METHOD_COPY)\) layout_unpack",
-                    r"\1 && (latency || i == count + depth - 1)) layout_unpack",
-                )
-            ],
         ),
         "leaves-the-last-ones": (
             "itself",

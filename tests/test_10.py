@@ -17,9 +17,14 @@ from samples import ROOT, end, ran, run, start, wait_for_listener
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 from memory import write  # noqa: E402
+from probes import resolved  # noqa: E402
 from trace import TRACE, Nic  # noqa: E402
 
 SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128
+MADE = (
+    "p:made rxe_create_qp srq={ib_qp_init_attr.srq}($arg2):x64 "
+    "receives={ib_qp_init_attr.cap+ib_qp_cap.max_recv_wr}($arg2):u32"
+)
 WORK = "size=1024,iters=5,seed=1,timeout=10,clients={}"
 
 
@@ -177,7 +182,7 @@ class Pairs(SrqTest):
     def test_what_the_kernel_holds(self):
         """Neither MEMORY's numbers nor the SRQ are only what the server says."""
         if IN_VM:
-            nic = Nic(["p:made rxe_create_qp srq=+32($arg2):x64 receives=+52($arg2):u32"])
+            nic = Nic(resolved(MADE).splitlines())
             self.addCleanup(write, f"{TRACE}/kprobe_events", "")
             self.addCleanup(write, f"{TRACE}/events/kprobes/enable", "0")
             nic.forget()

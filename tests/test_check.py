@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make check: the samples pass, half-written programs have the parts that are written, and of what students get
 wrong (mutants.txt) it names the part and the reason."""
+import contextlib
+import io
 import itertools
 import os
 import re
@@ -20,6 +22,7 @@ sys.path[:0] = [f"{ROOT}/judge", f"{ROOT}/learn"]
 import build  # noqa: E402
 import check  # noqa: E402
 import pieces  # noqa: E402
+import probes  # noqa: E402
 import starter  # noqa: E402
 
 FEW = 6  # of the mutants, in the quick tests
@@ -144,6 +147,24 @@ class Check(unittest.TestCase):
         few = [each for each in mutants() if each[0] not in check.BLOCKS]
         self.wrong(few[:: len(few) // FEW])
         self.halves([*self.in_order("02"), ("05", [2, 3])])
+
+    def test_a_field_that_this_kernel_has_not(self):
+        """A rule that needs it is left out, and a remark says so once; the others judge as before."""
+        odd = probes.PROBES.replace("{ib_mw.type}", "{ib_mw.kind}")
+        self.assertNotEqual(odd, probes.PROBES)
+        right = starter.read(starter.sample_of("13"))
+        old, new = "wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey)", "wr.bind_mw.rkey = mw->rkey"
+        programs = {"right": ("13", right), "wrong": ("13", right.replace(old, new))}
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, LAB_LANG="zh"):
+            with mock.patch.object(probes, "PROBES", odd):
+                fake = probes.for_the_vm(ROOT, scratch)
+            with mock.patch.object(build, "probes", lambda: fake), contextlib.redirect_stdout(said):
+                rows = self.judged(programs)
+        self.assertEqual([row for row in rows["right"] if not row["right"]], [])
+        first = next(row for row in rows["wrong"] if not row["right"])
+        self.assertEqual(first["part"], "the loans", first)
+        self.assertEqual(said.getvalue().count("# 这个内核没有 ib_mw.kind"), 1, said.getvalue())
 
     def test_hints(self):
         """Three for each part of each lab."""
