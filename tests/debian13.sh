@@ -6,6 +6,7 @@
 #   debian13.sh build DIR      fetches what is missing; programs in DIR that run in there
 #   debian13.sh in CMD [ARG…]  in the VM: runs CMD, which may run those programs
 set -euo pipefail
+[ "${1-}" != build ] || set -- build "$(realpath -m "$2")"
 cd "$(dirname "$0")/.."
 debian=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}/debian-13
 libs=$debian/usr/lib/x86_64-linux-gnu
