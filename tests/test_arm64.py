@@ -81,8 +81,8 @@ class Arm64(unittest.TestCase):
             [os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c", command], cwd=ROOT
         )
         there = sh(f"testenv/testenv.sh run bash -c '{command}'", **self.env)
-        for ran in (here, there):
-            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        for ended in (here, there):
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertIn("aarch64", there.stdout)
         return rows(here.stdout), rows(there.stdout)
 
