@@ -96,7 +96,7 @@ class Midway:
         self.message, self.random = bytearray(message), random
         self.sent, self.marks = [], []  # packets, and events, when each move begins
         self.single, self.early, self.blocks = [], set(), {}
-        self.flipped, self.ended = False, False
+        self.flipped, self.ended, self.spoilt = False, False, []
 
     def shape(self, role, method="sgl"):
         if role in self.contiguous or method == "contig":
@@ -130,6 +130,11 @@ class Midway:
         poke([(pid, base + offset) for pid, base in places], 1)
         return bool(places)
 
+    def spoil_blocks(self, pair):
+        """A wrong bit in the blocks, or right again: contig takes nothing from them."""
+        self.spoilt = self.spoilt or self.holds(pair, self.source)
+        poke(self.spoilt, 1)
+
     def verified(self, pair):
         method, took = METHODS[len(self.sent) - 1], counter("sent_pkts") - self.sent[-1]
         packets, held = -(-len(self.message) // MTU), self.holds(pair, self.receiver, method)
@@ -140,6 +145,8 @@ class Midway:
             raise Wrong(
                 f"{method}: {took} packets for a message of 64 KiB in one piece; {packets} are enough"
             )
+        if self.spoilt:
+            self.spoil_blocks(pair)
         if method == "sgl":
             if set(held) & self.early:
                 raise Wrong(
@@ -162,6 +169,8 @@ class Midway:
                     raise Wrong(
                         f"the {role}'s line has len={told}; a message has {len(self.message)} bytes"
                     )
+        if len(self.sent) == len(METHODS) and self.source not in self.contiguous:
+            self.spoil_blocks(pair)
         if self.flipped and not self.holds(pair, self.receiver):
             raise Wrong(
                 f"{METHODS[(move - 1) // 2]}: what changes in the memory while messages are measured does not arrive"

@@ -429,11 +429,6 @@ PLANTED = {
                 )
             ],
         ),
-        "two-by-two-if-many": (
-            "each",
-            "each: [0-9]* messages on the wire",
-            [(PER_WR, "method == METHOD_EACH ? 1 + (l->block_num > 16384) : s->max_sge")],
-        ),
         "hands-it-over": (
             "itself",
             "the NIC (read|wrote) 0 bytes",
