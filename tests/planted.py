@@ -691,11 +691,6 @@ PLANTED = {
         ),
     },
     "07": {
-        "sends-not-polled": (
-            "each",
-            "its queue holds 1024",
-            [(r"wait_until_done\(s, s->acked\);", "")],
-        ),
         **{
             name: EVERY[name]
             for name in (
