@@ -691,6 +691,14 @@ PLANTED = {
         ),
     },
     "07": {
+        "sends-not-polled": (
+            "each",
+            "its queue holds 1024",
+            [
+                (r"wait_until_done\(s, s->acked\);", ""),
+                (r"if \(s->posted \+ n > s->done \+ s->queue\)[^;]*;", ""),
+            ],
+        ),
         **{
             name: EVERY[name]
             for name in (
