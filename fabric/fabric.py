@@ -83,7 +83,10 @@ def read_log(name, begin=0):
 
 def wait_for(what):
     """Until what() is true. 10,000 hosts took five minutes on a very busy machine."""
+    deadline = time.monotonic() + 3600
     while not what():
+        if time.monotonic() > deadline:
+            sys.exit("fabric: ibsim or OpenSM has given no answer for an hour")
         if not os.statvfs(os.environ["FABRIC"]).f_bavail:
             sys.exit(f"fabric: no space left in {os.environ['FABRIC']}")
         time.sleep(0.1)

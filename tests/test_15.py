@@ -87,6 +87,25 @@ class Flush(PairTest):
             connection.sendall(sync)
             return answer, end(server)
 
+    def test_tail_in_front_of_its_records(self):
+        """Written by this test: the server must notice that the records are not there."""
+        self.has_both()
+        port = next(ports)
+        server = start(NAME, "-p", str(port), "--timeout", "3")
+        wait_for_listener(port, server)
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(GOOD % (4096, 2) + b"\n")
+            addr = int(re.search(rb" addr=(0x[0-9a-f]+)", line_from(connection))[1], 16)
+            connection.sendall(b"sync ready\n")
+            self.assertEqual(line_from(connection), b"sync ready\n")
+            with open(f"/proc/{server.pid}/mem", "r+b", buffering=0) as memory:
+                os.pwrite(memory.fileno(), struct.pack(">Q", 2 * 4096), addr)
+            self.assertEqual(line_from(connection), b"sync done\n")
+        server = end(server)
+        reason = "record 0 is torn: the tail is behind it, but not its byte 0"
+        self.check_failed(server, NAME, "server", reason, hint=False)
+        self.assertIn("2 records were torn", server.out)
+
     def test_log_that_is_too_large(self):
         self.has_both()
         answer, _ = self.server(1 << 20, 65)
