@@ -66,7 +66,9 @@ def calls_in(path):
 def calls():
     """{name: (how the first one stands, [where each is])}"""
     found = {}
-    paths = sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/*.c")) + sorted(glob.glob(f"{ROOT}/common/*.c"))
+    paths = sorted(glob.glob(f"{ROOT}/[0-9][0-9]_*/*.c")) + sorted(
+        set(glob.glob(f"{ROOT}/common/*.c")) - {f"{ROOT}/common/newer.c"}  # which nothing calls
+    )
     for path in paths:
         place = os.path.basename(os.path.dirname(path))[:2].replace("co", os.path.basename(path))
         for name, stands in calls_in(path):
