@@ -114,8 +114,10 @@ class Midway:
     def on(self, step, run):
         if step == "meanwhile" and not self.flipped and run.pair.nap < 0.5:
             gone = (counter("sent_pkts") - self.sent[-1]) * MTU // len(self.message)
-            # A buffer that was packed before is packed again later, with seven under way.
-            if gone in (range(3, 6), range(5, 24))[self.move() % 2]:
+            # With seven under way, a buffer that was packed before is packed again later. What is READ changes late: the
+            # last ones must be unpacked.
+            many = range(28, 31) if self.source in self.contiguous else range(5, 24)
+            if gone in (range(3, 6), many)[self.move() % 2]:
                 self.flipped = self.flip(run.pair)
         if step == "verify":
             self.verified(run.pair)

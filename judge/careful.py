@@ -111,9 +111,9 @@ class Careful:
         self.when("built with gcc's sanitizers", self.sanitized)
         self.timeout = 2  # seconds: some wait for nothing
         name = b"qpn" if self.lab == "07" else b"rkey"
-        most = self.random.choice((20, 120))  # one request, or several
-        layout = Layout(17, self.random.randint(most - 15, most), 30)
-        self.when("its request fails", self.refuses, "client", nowhere(name), layout)
+        for most in (20, 120):  # one request, and several
+            layout = Layout(17, self.random.randint(most - 15, most), 30)
+            self.when("its request fails", self.refuses, "client", nowhere(name), layout)
         if self.lab == "06":
             under_way = scribble(self.random)
             self.when("while its READs are under way", self.refuses, "client", under_way)

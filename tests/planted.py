@@ -306,6 +306,16 @@ PLANTED = {
                 DATA,
             ],
         ),
+        "copies-no-mib": (
+            "copy",
+            "copy: the NIC read the blocks themselves\n.*--block-size=1048577",
+            [
+                (
+                    r"method == METHOD_COPY(?= |\))",
+                    "(method == METHOD_COPY && l->block_size <= 1 << 20)",
+                )
+            ],
+        ),
         "packs-once": (
             "itself",
             "measuring: copy: what changes in the memory",
