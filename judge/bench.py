@@ -116,7 +116,7 @@ class Midway:
             gone = (counter("sent_pkts") - self.sent[-1]) * MTU // len(self.message)
             # With seven under way, a buffer that was packed before is packed again later. What is READ changes late: the
             # last ones must be unpacked.
-            many = range(28, 31) if self.source in self.contiguous else range(5, 24)
+            many = range(30, 31) if self.source in self.contiguous else range(5, 24)
             if gone in (range(3, 6), many)[self.move() % 2]:
                 self.flipped = self.flip(run.pair)
         if step == "verify":

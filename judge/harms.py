@@ -41,6 +41,10 @@ class Harm:
             self.layout = self.layout._replace(
                 block_size=30000, block_num=60, stride=30000 + self.layout.stride
             )
+        if (where, kind) == ("gap", "a bit"):  # much wider than a block
+            size = self.random.randint(1, 60)
+            wide = self.random.randint(1000, 3000)
+            self.layout = self.layout._replace(block_size=size, stride=size + wide)
         if kind == "two blocks":
             self.layout = self.layout._replace(block_size=self.random.randint(20, 60))
         if kind == "the last":  # which no word of 2, 4 or 8 bytes holds

@@ -827,11 +827,6 @@ PLANTED = {
                 )
             ],
         ),
-        "unpacks-one-buffer": (
-            "itself",
-            "measuring: copy: what changes in the memory",
-            [(r"\(i % depth\) \* l->bytes, s->memory.blocks", "0, s->memory.blocks")],
-        ),
         "own-mtu": (
             "careful",
             "path MTU is 1024; its peer has 512",
