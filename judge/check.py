@@ -79,7 +79,7 @@ def judged(jobs):
     """Of each job the rows of its parts: in one VM."""
     build.helpers()
     env = {
-        "TESTENV_LIMIT": str(120 + 30 * len(jobs)),
+        "TESTENV_LIMIT": str(300 + 60 * len(jobs)),
         "TESTENV_MEMORY": "512",
         "TESTENV": "vm",
         **os.environ,
