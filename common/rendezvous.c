@@ -154,12 +154,14 @@ static int open_socket(const struct options *opt, int type) {
     return fd;
 }
 
-/* The two programs are started by hand: a client that is a little early tries again. */
+/* The two programs are started by hand: a client that is a little early tries again. No route: the
+ * link went down since rendezvous_open() found one; it may come up again (14_recover). */
 static int open_patiently(const struct options *opt) {
     if (opt->listener > 0) return opt->listener;
     const double deadline = now() + CONNECT_PATIENCE;
     int fd;
-    while ((fd = open_socket(opt, SOCK_STREAM)) < 0 && errno == ECONNREFUSED && now() < deadline)
+    while ((fd = open_socket(opt, SOCK_STREAM)) < 0 &&
+           (errno == ECONNREFUSED || errno == ENETUNREACH) && now() < deadline)
         poll(NULL, 0, 200);
     if (fd < 0 && opt->host)
         die(errno, "cannot connect to %s, TCP port %ju", opt->host, opt->tcp_port);
