@@ -23,19 +23,22 @@ import time
 sys.path[:0] = [os.path.dirname(os.path.realpath(__file__))]
 import report  # noqa: E402
 import topology  # noqa: E402
+from report import read_file  # noqa: E402
 
-HERE = os.path.realpath(__file__)
+# Not by python3 of PATH: pyenv's is a script that calls cut itself.
+OURS = [sys.executable, os.path.realpath(__file__)]
 SBIN = "/usr/sbin"
+SYS = "/sys/class/infiniband"
 SIM = "".join([*glob.glob("/usr/lib*/umad2sim/*.so"), *glob.glob("/usr/lib*/*/umad2sim/*.so")][:1])
 TOOLS = re.compile("ib(?!sim).*|smp.*|sminfo|saquery|perfquery|dump_.*|opensm|osmtest|vendstat")
 RC = '[ ! -f ~/.bashrc ] || . ~/.bashrc\nPATH=$FABRIC/bin:$PATH\nPS1="at \\$FABRIC_HOST> "\n'
 # OpenSM looks at its log's file, and at the other SM, often enough for a lab. At the fabric it looks
 # after a trap and when told to (sweep), not by itself in the middle of a step; 0 would stop all.
 CONF = "force_log_flush TRUE\nsminfo_polling_timeout 1000\nsweep_interval 9999\n"
-SCRIPTS_CUT = 'case $1 in -*) exec /usr/bin/cut "$@" ;; esac\n'  # coreutils has a cut, too
-# ibstatus looks into /sys by itself. This shell has the library, which puts that elsewhere.
-IBSTATUS = """: /sys/class/infiniband/*
-sed "s|/sys/class/infiniband|$FABRIC/sys-$$&|" "$0" | LD_PRELOAD= bash -s -- "$@" """
+# How the commands begin. coreutils has a cut, too. The library makes a directory for a tool, which
+# a tool that is killed leaves.
+CUT = '#!/bin/sh\ncase $1 in -*) exec /usr/bin/cut "$@" ;; esac\n'
+TOOL = f'#!/bin/sh\necho "$PWD/sys-$$" >>"$FABRIC/left"\nexport LD_PRELOAD={SIM}\n'
 
 
 def running(mark):
@@ -52,71 +55,52 @@ def end_all(folder):
     while left := [*running(f"FABRIC={folder}")]:
         for pid in left:
             with contextlib.suppress(OSError):
-                place = os.readlink(f"/proc/{pid}/cwd")
                 os.kill(pid, how)
-                if how == signal.SIGKILL:
-                    shutil.rmtree(f"{place}/sys-{pid}", ignore_errors=True)  # see tool
         how = signal.SIGKILL
         time.sleep(0.1)
+    with contextlib.suppress(OSError), open(f"{folder}/left", encoding="utf-8") as file:
+        for path in file:
+            shutil.rmtree(path.rstrip("\n"), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_keeper(folder):
-    """A process that ends everything when the pipe has no writer any more: when this process has
-    closed it, or has ended, however."""
-    watched, ours = os.pipe()
-    if not os.fork():
-        os.setsid()
-        os.close(ours)
-        os.read(watched, 1)
-        end_all(folder)
-        os._exit(0)
-    os.close(watched)
-    return ours
+def keep(folder):
+    """Ends everything when the pipe has no writer any more: when start has ended, however."""
+    sys.stdin.read()
+    end_all(folder)
 
 
-def read_log(name, begin=0):
-    with open(f"{os.environ['FABRIC']}/{name}.log", "rb") as file:
-        file.seek(begin)
-        return file.read().decode(errors="replace")
-
-
-def wait_for(what):
-    """Until what() is true. 10,000 hosts took five minutes on a very busy machine."""
+def wait_for(log, begin, pattern):
+    """What a log says from there on, once that matches. 10,000 hosts took five minutes on a very
+    busy machine."""
     deadline = time.monotonic() + 3600
-    while not what():
-        if time.monotonic() > deadline:
-            sys.exit("fabric: ibsim or OpenSM has given no answer for an hour")
-        if not os.statvfs(os.environ["FABRIC"]).f_bavail:
-            sys.exit(f"fabric: no space left in {os.environ['FABRIC']}")
+    while time.monotonic() < deadline and os.statvfs(os.environ["FABRIC"]).f_bavail:
+        if re.search(pattern, said := read_file(log)[begin:], re.S):
+            return said
         time.sleep(0.1)
+    sys.exit(f"fabric: no answer for an hour, or no space left in {os.environ['FABRIC']}")
 
 
-def make_folder(nodes):
-    """What ibsim, OpenSM, bash and the commands read."""
-    folder = os.environ["FABRIC"]
-    net = "".join(node.text() for node in nodes.values())
-    files = {"net": net, "opensm.conf": CONF, "rc": RC, "ibsim.log": "", "opensm.log": ""}
-    for name, text in files.items():
+def start_simulator(folder, nodes):
+    """ibsim, and what it, OpenSM, bash and the commands read."""
+    net = "".join(node.text() for node in nodes)
+    texts = {"net": net, "opensm.conf": CONF, "rc": RC, "ibsim.log": "", "opensm.log": ""}
+    for name in filter(TOOLS.fullmatch, os.listdir(SBIN)):
+        texts[f"bin/{name}"] = f'{TOOL}exec {SBIN}/{name} "$@"\n'
+    for name in COMMANDS:
+        begin = {"cut": CUT, "ibstatus": f'{TOOL}cd "$FABRIC"\n'}.get(name, "#!/bin/sh\n")
+        texts[f"bin/{name}"] = f'{begin}exec {shlex.join([*OURS, name])} "$@"\n'
+    os.mkdir(f"{folder}/bin")
+    for name, text in texts.items():
         with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
+            os.chmod(file.name, 0o755)
     os.mkfifo(f"{folder}/console")
-    os.mkdir(f"{folder}/bin")
-    for name in {*filter(TOOLS.fullmatch, os.listdir(SBIN)), *COMMANDS}:
-        # Not by python3 of PATH: pyenv's is a script that calls cut itself.
-        ours = shlex.join([sys.executable, HERE, name]) + ' "$@"'
-        with open(f"{folder}/bin/{name}", "w", encoding="utf-8") as file:
-            file.write(f"#!/bin/sh\n{SCRIPTS_CUT if name == 'cut' else ''}exec {ours}\n")
-        os.chmod(file.name, 0o755)
-
-
-def start_simulator(nodes):
-    folder, most = os.environ["FABRIC"], str(len(nodes) + 64)
-    ports = str(sum(node.ports + 1 for node in nodes.values()) + 1)
-    console = os.open(f"{folder}/console", os.O_RDWR)
+    most, ports = str(len(nodes) + 64), str(sum(node.ports + 1 for node in nodes) + 1)
     command = ["ibsim", "-s", "-N", most, "-S", most, "-P", ports, f"{folder}/net"]
+    stdin = os.open(f"{folder}/console", os.O_RDWR)
     with open(f"{folder}/ibsim.log", "wb") as log:
-        return subprocess.Popen(command, stdin=console, stdout=log, stderr=log, cwd=folder)
+        return subprocess.Popen(command, stdin=stdin, stdout=log, stderr=log, cwd=folder)
 
 
 def run(ibsim, *command):
@@ -124,8 +108,8 @@ def run(ibsim, *command):
     child = subprocess.Popen(command)
     while child.poll() is None:
         if ibsim.poll() is not None:
-            said = re.findall("(?m)^(?:ib|fatal).+", read_log("ibsim")) or ["no word"]
-            sys.exit(f"fabric: the simulator has ended: {said[-1]}")
+            said = re.findall("\nibwarn: .+?: ((?!cannot parse).+)", read_file("ibsim.log"))
+            sys.exit(f"fabric: the simulator has ended: {(said or ['no word'])[-1]}")
         time.sleep(0.1)
     return child.returncode
 
@@ -137,7 +121,8 @@ def start(*command):
         signal.signal(signum, lambda *_: sys.exit(1))
     terminal = termios.tcgetattr(0) if os.isatty(0) else None
     folder = tempfile.mkdtemp(prefix="fabric-")
-    pipe = start_keeper(folder)
+    keeper = [*OURS, "keep", folder]
+    keeper = subprocess.Popen(keeper, stdin=subprocess.PIPE, start_new_session=True)
     try:
         return serve(folder, nodes, command)
     except KeyboardInterrupt:
@@ -145,7 +130,7 @@ def start(*command):
     finally:
         for signum in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU:
             signal.signal(signum, signal.SIG_IGN)
-        os.close(pipe)
+        keeper.stdin.close()
         end_all(folder)  # if the keeper could not
         if terminal:  # of a shell that was killed
             termios.tcsetattr(0, termios.TCSADRAIN, terminal)
@@ -153,23 +138,23 @@ def start(*command):
 
 def serve(folder, nodes, command):
     began = time.monotonic()
-    first = next(node for node in nodes.values() if node.host and 1 in node.links)
+    first = next(filter(topology.Node.has_seat, nodes))
     os.environ |= {
         "FABRIC": folder, "IBSIM_SOCKNAME": os.path.basename(folder), "OSM_CACHE_DIR": folder,
         "OSM_TMP_DIR": folder, "IBPATH": shlex.quote(f"{folder}/bin"), "SIM_HOST": first.id,
         "FABRIC_HOST": first.name, "PATH": f"{folder}/bin:{os.environ['PATH']}:{SBIN}",
     }  # fmt: skip
-    make_folder(nodes)
-    ibsim = start_simulator(nodes)
+    ibsim = start_simulator(folder, nodes)
     routing = ["-R", os.environ["ROUTING"]] if os.getenv("ROUTING") else []
     if run(ibsim, "start-sm", first.id, *routing):
         return 1
-    hosts, switches = (sum(getattr(n, a) for n in nodes.values()) for a in ("host", "switch"))
+    switches = sum(node.kind == "Switch" for node in nodes)
+    hosts = sum(node.is_host() for node in nodes)
+    took = f"{time.monotonic() - began:.1f} s"
     print(
-        f"{hosts} hosts, {switches} switches; OpenSM at {first.name}: routed after "
-        f"{time.monotonic() - began:.1f} s. exit ends it; fabric-help lists the commands.",
-        flush=True,
+        f"{hosts} hosts, {switches} switches; OpenSM at {first.name}: routed after {took}.", end=" "
     )
+    print("exit ends it; fabric-help lists the commands.", flush=True)
     signal.signal(signal.SIGINT, lambda *_: None)  # it is for the shell
     shell = ["-c", *command] if command else ["--rcfile", f"{folder}/rc", "-i"]
     return run(ibsim, "bash", *shell)
@@ -180,19 +165,16 @@ def serve(folder, nodes, command):
 
 def find(name):
     """The node of this name or id."""
-    with open(os.environ["FABRIC"] + "/net", encoding="utf-8") as file:
-        nodes = topology.read(file.read()).values()
-    found = [node for node in nodes if name in (node.name, node.id)]
-    if len(found) == 1:
-        return found[0]
-    some = ", ".join(node.id for node in (found or [*nodes])[-3:])
-    sys.exit(f"fabric: {len(found)} nodes are called {name!r}; there are {some} …")
+    found = [n for n in topology.read(read_file("net")) if name in (n.name, n.id)]
+    if len(found) != 1:
+        sys.exit(f"fabric: {len(found)} nodes are called {name!r}; $FABRIC/net has their ids")
+    return found[0]
 
 
 def seat(name):
     """The environment of who sits at a node."""
     node = find(name)
-    if not node.switch and 1 not in node.links:
+    if node.kind != "Switch" and not node.has_seat():
         sys.exit(f"fabric: {name} has no link at port 1, where the simulated tools sit")
     return {**os.environ, "SIM_HOST": node.id, "FABRIC_HOST": node.name}
 
@@ -203,33 +185,21 @@ def at(name, *command):
     os.execvpe(command[0], command, seat(name))
 
 
-def console(*words):
-    """What the simulator answers to a command."""
-    folder = os.environ["FABRIC"]
-    begin = os.path.getsize(f"{folder}/ibsim.log")
-    with open(f"{folder}/console", "w", encoding="utf-8") as file:
-        file.write(" ".join(words) + "\n# end\n")
-    wait_for(lambda: "# end" in read_log("ibsim", begin))
-    return read_log("ibsim", begin).split("# end")[0].replace("sim> ", "").strip("\n")
+def console(command):
+    """What the simulator answers."""
+    begin = len(read_file("ibsim.log"))
+    with open(os.environ["FABRIC"] + "/console", "w", encoding="utf-8") as file:
+        file.write(command + "\n# end\n")
+    return wait_for("ibsim.log", begin, "# end").split("# end")[0].replace("sim> ", "").strip("\n")
 
 
 def sim(*words):
     """sim COMMAND…: a command for the simulator's console (sim help lists them)"""
-    print(console(*words))
+    print(console(" ".join(words)))
 
 
-def cut(a, b):
+def cut(a, b, *, verb="Unlink"):
     """cut A B: cut all links between two nodes"""
-    change("Unlink", a, b)
-
-
-def mend(a, b):
-    """mend A B: join them again"""
-    change("ReLink", a, b)
-
-
-def change(verb, a, b):
-    """And waits for what OpenSM makes of it."""
     node, peer = find(a), find(b)
     ports = [port for port, link in node.links.items() if link[0] == peer.id]
     for port in ports:
@@ -240,31 +210,32 @@ def change(verb, a, b):
     sweep()
 
 
+def mend(a, b):
+    """mend A B: join them again"""
+    cut(a, b, verb="ReLink")
+
+
 def sweep():
     """sweep: let OpenSM look at the whole fabric again"""
-    folder = os.environ["FABRIC"]
-    begin = os.path.getsize(f"{folder}/opensm.log")
-    for pid in running(f"FABRIC_SM={folder} "):
+    begin = len(read_file("opensm.log"))
+    for pid in running(f"FABRIC_SM={os.environ['FABRIC']} "):
         os.kill(pid, signal.SIGHUP)
-    whole = re.compile(r"INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)", re.S)
-    wait_for(lambda: whole.search(read_log("opensm", begin)))
+    wait_for("opensm.log", begin, r"INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)")
 
 
 def start_sm(name, *options):
     """start-sm HOST [OPTION…]: OpenSM at a host (-p 5: with this priority; -R updn: its routing)"""
     folder, env = os.environ["FABRIC"], seat(name)
-    wait_for(lambda: "simulator ready" in read_log("ibsim"))
-    begin = os.path.getsize(f"{folder}/opensm.log")
+    wait_for("ibsim.log", 0, "simulator ready")
+    begin = len(read_file("opensm.log"))
     options = [os.path.abspath(o) if os.path.isfile(o) else o for o in options]
     # -D 0x47: log errors and what happens, and dump tables
     command = [f"{SBIN}/opensm", "-F", "opensm.conf", "-f", f"{folder}/opensm.log", "-D", "0x47"]
     env |= {"FABRIC_SM": f"{folder} {env['SIM_HOST']} ", "LD_PRELOAD": SIM}
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     subprocess.Popen([*command, *options], env=env, cwd=folder, **files)
-    done = re.compile(
-        "SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree"
-    )
-    wait_for(lambda: done.search(read_log("opensm", begin)))
+    done = r"SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR[^\n]*rout|not a[^\n]*fat-tree"
+    wait_for("opensm.log", begin, done)
 
 
 def stop_sm(name):
@@ -274,47 +245,44 @@ def stop_sm(name):
         sys.exit(f"fabric: no OpenSM at {name}")
     for pid in stopped:
         os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not [*running(mark)])
+    while [*running(mark)]:
+        time.sleep(0.1)
+
+
+def ibstatus(*arguments):
+    """ibstatus [DEVICE[:PORT]]: the ports here, as /sys has them"""
+    # A shell script that reads /sys by itself. The library puts that elsewhere for as long as a
+    # process lives that has looked there with it. That must be no shell: a shell handles SIGCHLD,
+    # which breaks off the library's poll at each child's end: "ERR: real_poll failure".
+    del os.environ["LD_PRELOAD"]
+    os.listdir(SYS)
+    with open(f"{SBIN}/ibstatus", encoding="utf-8") as file:
+        script = file.read().replace(SYS, f"{os.environ['FABRIC']}/sys-{os.getpid()}{SYS}")
+    return subprocess.run(["sh", "-c", script, "ibstatus", *arguments], check=False).returncode
 
 
 def fabric_help():
     """fabric-help: this list"""
     for command in COMMANDS.values():
-        name, what = command.__doc__.split("\n")[0].split(": ", 1)
+        name, what = command.__doc__.split(": ", 1)
         print(f"  {name:<26} {what}")
     print("  ibhosts ibroute smpquery saquery …  the packages' tools: see their man pages")
 
 
-def tool(name, *arguments):
-    """Runs a tool of the InfiniBand packages with the simulated device. The library makes a
-    directory for it, which a tool that is killed leaves."""
-    path, env = f"{SBIN}/{name}", {**os.environ, "LD_PRELOAD": SIM}
-    command = ["bash", "-c", IBSTATUS, path] if name == "ibstatus" else [path]
-    signal.signal(signal.SIGINT, lambda *_: None)  # it is for the tool
-    cwd = env["FABRIC"] if name == "ibstatus" else None  # which can't have a blank in its way
-    run = subprocess.Popen([*command, *arguments], env=env, cwd=cwd)
-    status = run.wait()
-    shutil.rmtree(f"sys-{run.pid}", ignore_errors=True)
-    return status if status >= 0 else 128 - status
-
-
 COMMANDS = {
     f.__name__.replace("_", "-"): f
-    for f in (at, cut, mend, sweep, start_sm, stop_sm, sim, fabric_help, *report.COMMANDS)
+    for f in (at, cut, mend, sweep, start_sm, stop_sm, sim, ibstatus, fabric_help, *report.COMMANDS)
 }
 
 
 def main(name="start", *arguments):
-    if name == "start":
-        return start(*arguments)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
-    if name not in COMMANDS:
-        return tool(name, *arguments)
+    command = {"start": start, "keep": keep, **COMMANDS}[name]
     try:
-        inspect.signature(COMMANDS[name]).bind(*arguments)
+        inspect.signature(command).bind(*arguments)
     except TypeError:
-        sys.exit(COMMANDS[name].__doc__.split("\n")[0])
-    return COMMANDS[name](*arguments)
+        sys.exit(command.__doc__)
+    return command(*arguments)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,17 @@ that each link stands at both of its ends. Generated:
 """
 import itertools
 import math
+import os
 import re
 import sys
 from collections import defaultdict
 
-NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"@#]{1,64})"(.*)')
+NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"(.*)')
 NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
 # ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
-MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
-MOST_LIDS = 0xBFFF  # from 0xC000 on a LID is a multicast group's
-
-
-class Wrong(Exception):
-    """A sentence about a description that is wrong."""
+MOST_HOSTS = 48000  # with their switches; a subnet has 49,151 LIDs
 
 
 def star(hosts):
@@ -77,105 +73,80 @@ KINDS = {"star": star, "fat-tree": fat_tree, "ring": ring, "torus": torus, "drag
 
 def generate(kind, hosts):
     """The text of a description: the switches, then the hosts; ports in the order of links."""
-    if hosts < (3 if kind == "ring" else 1):
-        raise Wrong(f"HOSTS={hosts}: too few for a {kind}")
+    least = 3 if kind == "ring" else 1
+    if not hosts.isdecimal() or not least <= int(hosts) <= MOST_HOSTS:
+        sys.exit(f"fabric: HOSTS={hosts}: a {kind} has {least} to {MOST_HOSTS}")
     ports = defaultdict(list)
-    for a, b in KINDS[kind](hosts):
-        ports[a].append((b, len(ports[b]) + 1))
-        ports[b].append((a, len(ports[a])))
+    for a, b in KINDS[kind](int(hosts)):
+        ports[a].append(f'"{b}"[{len(ports[b]) + 1}]')
+        ports[b].append(f'"{a}"[{len(ports[a])}]')
     lines = []
     for name in sorted(ports, key=lambda name: name.startswith("host")):
-        kind = "Ca" if name.startswith("host") else "Switch"
-        lines.append(f'{kind}\t{len(ports[name])} "{name}"')
-        lines += [f'[{n}]\t"{peer}"[{port}]' for n, (peer, port) in enumerate(ports[name], 1)]
+        lines.append(f'{"Ca" if name.startswith("host") else "Switch"} {len(ports[name])} "{name}"')
+        lines += [f"[{n}] {peer}" for n, peer in enumerate(ports[name], 1)]
     return "\n".join(lines)
 
 
 class Node:
     """As a description has it. What people call it: name; what ibsim calls it: id."""
 
-    def __init__(self, kind, ports, node_id, rest):
-        self.kind, self.switch, self.host = kind, kind == "Switch", kind in ("Ca", "Hca")
-        self.ports, self.id = int(ports), node_id
+    def __init__(self, guids, kind, ports, node_id, rest):
+        self.kind, self.ports, self.id, self.guids = kind, int(ports), node_id, guids
         name, self.tail = found.groups() if (found := NAME.match(rest)) else ("", "")
         self.name = name.replace('"', "'")[:60] or node_id  # ibsim ends it at a quote
-        self.before = []  # lines with its GUIDs
-        self.links = {}  # port: (id of the peer, its port, line, what else stands there)
+        self.links = {}  # port: (id of the peer, its port, what else stands there)
+
+    def add_link(self, port, peer, peer_port, options, comment):
+        """For ibsim, which takes x=1 in a name for an option, and reads the width of a link at a
+        switch's end, but not at a router's: 4x then, at both."""
+        more = options + re.sub('".*"', '""', comment)
+        router = self.kind == "Rt" or peer.startswith("R-")
+        self.links[int(port)] = peer, int(peer_port or 1), "" if router else more
+
+    def is_host(self):
+        return self.kind in ("Ca", "Hca")
+
+    def has_seat(self):
+        """The simulated tools sit at port 1 of a host."""
+        return self.is_host() and 1 in self.links
 
     def text(self):
-        """For ibsim, which takes x=1 in a name for an option, and no line of 256 bytes."""
+        """For ibsim, which takes no line of 256 bytes."""
         head = f'{self.kind}\t{self.ports} "{self.id}"\t# "{self.name}" {self.tail or ""}'
-        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, _, more) in self.links.items())
-        return "\n".join([*self.before, head, *links, "\n"])
+        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, more) in self.links.items())
+        return "\n".join([*self.guids, head, *links, "\n"])
 
 
 def read(text):
-    """The nodes of a description by their ids. Raises Wrong where ibsim would refuse it."""
-    nodes, node, lines, before = {}, None, {}, []
+    """The nodes of a description."""
+    nodes, guids = [], []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
-        if node and (found := LINK.match(line)):
-            once(lines, f'port {int(found[1])} of "{node.id}"', number)
-            add_link(node, number, *found.groups())
+        if nodes and (found := LINK.match(line)):
+            nodes[-1].add_link(*found.groups())
         elif re.match("[a-z]+=", line):
-            before.append(line.split("#")[0])
-            if re.match("(switch|ca|rt)guid", line):
-                once(lines, before[-1].split("(")[0], number)
+            guids.append(line.split("#")[0])
         elif found := NODE.match(line):
-            node = Node(*found.groups())
-            once(lines, f'"{node.id}"', number)
-            if not 1 <= node.ports <= MOST_PORTS:
-                raise Wrong(f"line {number}: {node.ports} ports; a node has 1 to {MOST_PORTS}")
-            nodes[node.id], node.before, before = node, before, []
+            nodes.append(Node(guids, *found.groups()))
+            guids = []
         elif not OTHER.match(line):
-            raise Wrong(f"line {number}: no node, port or comment: {line[:50]!r}")
-    check(nodes)
+            sys.exit(f"fabric: line {number}: no node, port or comment: {line[:50]!r}")
     return nodes
 
 
-def once(lines, what, number):
-    if (first := lines.setdefault(what, number)) != number:
-        raise Wrong(f"line {number}: {what} is in line {first} already")
-
-
-def add_link(node, number, port, peer, peer_port, options, comment):
-    port, comment = int(port), re.sub('".*"', '""', comment)
-    if not 1 <= port <= node.ports:
-        raise Wrong(f'line {number}: port {port}, but "{node.name}" has {node.ports}')
-    # ibsim reads the width of a link at a switch's end, but not at a router's: 4x then, at both.
-    more = "" if node.kind == "Rt" or peer.startswith("R-") else options + comment
-    node.links[port] = peer, int(peer_port or 1), number, more
-
-
-def check(nodes):
-    """What can't be seen before all of it has been read."""
-    for node in nodes.values():
-        for port, (peer, peer_port, line, _) in node.links.items():
-            if peer not in nodes:
-                raise Wrong(f'line {line}: there is no node "{peer}"')
-            back = nodes[peer].links.get(peer_port)
-            if not back or back[:2] != (node.id, port):
-                says = f'says "{back[0]}"[{back[1]}]' if back else "is missing"
-                raise Wrong(
-                    f'line {line}: "{node.name}"[{port}] goes to "{peer}"[{peer_port}], but '
-                    f"that port {says}: a link stands at both of its ends"
-                )
-    if not any(node.host and 1 in node.links for node in nodes.values()):
-        raise Wrong("no host (Ca) with a link at its port 1, where the simulated tools sit")
-    if len(nodes) > MOST_LIDS:
-        raise Wrong(f"{len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
-
-
 def load(topology, hosts):
-    """The nodes that TOPOLOGY and HOSTS ask for."""
-    try:
-        if topology in KINDS:
-            if not re.fullmatch(r"\d{1,5}", hosts):
-                raise Wrong(f"HOSTS={hosts} is no number")
-            return read(generate(topology, int(hosts)))
+    """The nodes that TOPOLOGY and HOSTS ask for. What is wrong is for ibsim to say, but for this."""
+    if topology not in KINDS and not os.path.isfile(topology):
+        sys.exit(f"fabric: no file {topology} (TOPOLOGY= {', '.join(KINDS)}, or a file)")
+    if topology in KINDS:
+        nodes = read(generate(topology, hosts))
+    else:
         with open(topology, encoding="utf-8", errors="replace") as file:
-            return read(file.read())
-    except OSError as error:
-        kinds = ", ".join(KINDS)
-        sys.exit(f"fabric: {topology}: {error.strerror.lower()} (TOPOLOGY= {kinds}, or a file)")
-    except Wrong as wrong:
-        sys.exit(f"fabric: {topology}: {wrong}")
+            nodes = read(file.read())
+    links = {(node.id, port): link[:2] for node in nodes for port, link in node.links.items()}
+    for end, other in links.items():
+        if links.get(other) != end:
+            ends = '"{}"[{}] goes to "{}"[{}]'.format(*end, *other)
+            sys.exit(f"fabric: {ends}, but not back: a link stands at both of its ends")
+    if not any(node.has_seat() for node in nodes):
+        sys.exit("fabric: no host (Ca) has a link at its port 1, where the simulated tools sit")
+    return nodes

@@ -28,7 +28,7 @@ START = [f"{ROOT}/fabric/fabric.py", "start"]
 COMPARE = r"""
 import random, re, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-import routes
+import report as routes
 tool = lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout
 fabric = routes.Fabric()
 for lid in fabric.switches:
