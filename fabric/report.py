@@ -12,10 +12,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 
-# One side of a line of opensm-subnet.lst. A name may hold braces.
-SIDE = r"\{ (\S+) Ports:.*?\{(.*)\} LID:(\w+) PN:(\w+) \}"
-LINE = re.compile(SIDE + " " + SIDE + " PHY=")
-TABLE = re.compile(r"Unicast lids .* of switch Lid (\d+) guid |(0x\w{4}) (\d+) ")
+# Each link stands there from both of its ends. A name may hold braces.
+LINK = r"\{ (\S+) Ports:.*?\{(.*?)\} LID:(\w+) PN:(\w+) \} \{.* LID:(\w+) PN:(\w+) \} PHY="
+TABLE = r"Unicast lids .* of switch Lid (\d+) guid |(0x\w{4}) (\d+) "
 MANY = 200  # hosts: from there on the picture has the switches only, and the paths of load shift
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Fabric</title>
@@ -32,29 +31,27 @@ def read_file(name):
 
 
 class Fabric:
-    """By LID: names, the set of switches, links {lid: {port: (lid, port)}}, tables {lid: {lid:
-    port}}. A link in one direction, a channel, is the (lid, port) that sends into it."""
+    """By LID: names, kinds, links {lid: {port: (lid, port)}}, tables {lid: {lid: port}}. A link in
+    one direction, a channel, is the (lid, port) that sends into it."""
 
     def __init__(self):
-        self.names, self.switches = {}, set()
+        self.names, self.kinds = {}, {}
         self.links, self.tables = defaultdict(dict), defaultdict(dict)
-        for sides in filter(None, map(LINE.match, read_file("opensm-subnet.lst").splitlines())):
-            here, there = self.end(*sides.groups()[:4]), self.end(*sides.groups()[4:])
-            self.links[here[0]][here[1]], self.links[there[0]][there[1]] = there, here
-        for switch, target, port in TABLE.findall(read_file("opensm-lfts.dump")):
+        for kind, name, *numbers in re.findall(LINK, read_file("opensm-subnet.lst")):
+            lid, port, peer, back = (int(number, 16) for number in numbers)
+            self.names[lid], self.links[lid][port] = name, (peer, back)
+            self.kinds[lid] = "root" if kind == "SW" else "host"
+        for switch, target, port in re.findall(TABLE, read_file("opensm-lfts.dump")):
             if switch:
                 table = self.tables[int(switch)]
             else:
                 table[int(target, 16)] = int(port)
-        hosts = self.names.keys() - self.switches
-        self.hosts = sorted(hosts, key=lambda lid: (len(self.names[lid]), self.names[lid]))
-
-    def end(self, kind, name, lid, port):
-        lid = int(lid, 16)
-        self.names[lid] = name
-        if kind == "SW":
-            self.switches.add(lid)
-        return lid, int(port, 16)
+        by_name = sorted(self.names, key=lambda lid: (len(self.names[lid]), self.names[lid]))
+        self.hosts = [lid for lid in by_name if self.kinds[lid] == "host"]
+        self.switches = self.names.keys() - self.hosts
+        for host in self.hosts:
+            for peer, _ in self.links[host].values():
+                self.kinds[peer] = "leaf"
 
     def lid(self, name):
         """Of a name, or of a LID as text."""
@@ -75,26 +72,27 @@ class Fabric:
             port = self.tables[at].get(target)
         return path
 
-    def load(self, kind):
-        """How many paths there are, and how many of them go through each channel between switches:
-        all to all, each host to its neighbour, or each to the one half around."""
+    def pairs(self, kind):
+        """Who sends to whom: all to all, each to its neighbour, or each to the one half around."""
         step = {"all": 0, "neighbour": 1, "shift": len(self.hosts) // 2}[kind]
-        pairs = zip(self.hosts, self.hosts[step:] + self.hosts[:step])
-        pairs = [*pairs] if step else [*itertools.permutations(self.hosts, 2)]
-        count = Counter()
-        for channel in itertools.chain.from_iterable(self.path(a, b) for a, b in pairs):
-            if {channel[0], self.links[channel[0]][channel[1]][0]} <= self.switches:
-                count[channel] += 1
-        return len(pairs), count
+        around = zip(self.hosts, self.hosts[step:] + self.hosts[:step])
+        return [*around] if step else [*itertools.permutations(self.hosts, 2)]
+
+    def load(self, kind):
+        """How many of these paths go through each channel between switches."""
+        count = Counter(channel for pair in self.pairs(kind) for channel in self.path(*pair))
+        for lid, port in [*count]:
+            if not {lid, self.links[lid][port][0]} <= self.switches:
+                del count[lid, port]
+        return count
 
     def cycle(self, service_levels):
         """Channels that wait for each other in a ring: [] if there are none. A packet holds a
         channel's buffer until the next channel of its path has room. service_levels: {(source,
         target): SL}; each has buffers, and so channels, of its own (its virtual lane)."""
         before = graphlib.TopologicalSorter()
-        for a, b in itertools.permutations(self.hosts, 2):
-            level = service_levels.get((a, b), 0)
-            path = [(*channel, level) for channel in self.path(a, b)]
+        for pair in self.pairs("all"):
+            path = [(*channel, service_levels.get(pair, 0)) for channel in self.path(*pair)]
             for first, then in zip(path, path[1:]):
                 before.add(then, first)
         try:
@@ -124,8 +122,8 @@ def load(kind="all"):
     if kind not in ("all", "neighbour", "shift"):
         sys.exit(load.__doc__)
     fabric = Fabric()
-    pairs, count = fabric.load(kind)
-    print(f"{pairs} paths; between switches:")
+    count = fabric.load(kind)
+    print(f"{len(fabric.pairs(kind))} paths; between switches:")
     for paths in sorted(set(count.values()), reverse=True):
         some = [fabric.show(channel) for channel in sorted(count) if count[channel] == paths]
         print(f"  {paths} on {len(some)} channels: {some[0]}{' …' if len(some) > 1 else ''}")
@@ -137,7 +135,7 @@ def loops():
     engine = re.findall(r"(\w+) tables configured", read_file("opensm.log"))[-1]
     if engine in ("lash", "dfsssp", "nue", "torus"):  # they give service levels
         # One path at a time: a longer answer is several packets, which the simulator does not do.
-        for a, b in itertools.permutations(fabric.hosts, 2):
+        for a, b in fabric.pairs("all"):
             ask = ["saquery", "-p", "--src-to-dst", f"{a}:{b}"]
             said = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
             levels[a, b] = int(re.search(r"\bsl\.+(\w+)", said)[1], 0)
@@ -152,46 +150,40 @@ def loops():
 
 def check_tables(file):
     """check-tables FILE: your forwarding tables, lines like: leaf1 host3 port 4"""
-    fabric, want, leads, right, wrong = Fabric(), {}, {}, set(), 0
-    for switch in fabric.switches:
-        for host in fabric.hosts:
-            port = fabric.tables[switch].get(host)
-            want[f"{fabric.names[switch]} {fabric.names[host]}"] = str(port)
-            for port, (peer, _) in fabric.links[switch].items():
-                entry = f"{fabric.names[switch]} {fabric.names[host]}"
-                leads[entry, str(port)] = fabric.names[peer]
+    fabric, want, right, wrong = Fabric(), {}, set(), 0
+    for switch, host in itertools.product(fabric.switches, fabric.hosts):
+        want[f"{fabric.names[switch]} {fabric.names[host]}"] = switch, fabric.tables[switch].get(
+            host
+        )
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             entry, _, port = " ".join(line.split()).partition(" port ")
-            if want.get(entry) == port:
+            if entry not in want or not port.isdecimal():
+                problem = "write SWITCH HOST port NUMBER"
+            elif want[entry][1] != int(port):
+                peer = fabric.links[want[entry][0]].get(int(port))
+                problem = f"port {port} leads to {fabric.names[peer[0]] if peer else 'nothing'}"
+            else:
                 right.add(entry)
-            elif entry:
+                continue
+            if entry:
                 wrong += 1
-                said = f"port {port} leads to {leads.get((entry, port), 'nothing')}"
-                print(
-                    f"{file}:{number}: {said if entry in want else 'write SWITCH HOST port NUMBER'}"
-                )
+                print(f"{file}:{number}: {problem}")
     print(f"{len(right)} of {len(want)} entries are right" + (f"; {wrong} wrong" if wrong else ""))
     return (len(right), wrong) != (len(want), 0)
 
 
-def kinds(fabric):
-    """What each node is. A leaf has hosts."""
-    leaves = {peer for host in fabric.hosts for peer, _ in fabric.links[host].values()}
-    switches = {lid: "leaf" if lid in leaves else "root" for lid in fabric.switches}
-    return dict.fromkeys(fabric.hosts, "host") | switches
-
-
-def picture(fabric, what, count):
+def picture(fabric, count):
     """The fabric as graphviz draws it: hosts are ovals; a link's number: paths there/back."""
-    shown = set(fabric.names) if len(fabric.hosts) <= MANY else fabric.switches
-    lines = ["graph { node [fontname=sans]; edge [fontname=sans, fontsize=10];"]
+    shown = fabric.names.keys() if len(fabric.hosts) <= MANY else fabric.switches
+    lines = ["graph { node [fontname=sans, shape=box]; edge [fontname=sans, fontsize=10];"]
     for lid in sorted(shown):
         label = json.dumps(f"{fabric.names[lid]}\nLID {lid}", ensure_ascii=False)
-        lines.append(f"n{lid} [label={label}, shape={'oval' if what[lid] == 'host' else 'box'}];")
+        shape = ", shape=oval" if lid in fabric.hosts else ""
+        lines.append(f"n{lid} [label={label}{shape}];")
         for port, (peer, back) in sorted(fabric.links[lid].items()):
-            # Once for each link; dot draws from above. By the alphabet: root, leaf, host.
-            if peer in shown and (what[lid], lid, port) > (what[peer], peer, back):
+            # Each link once, from above to below. By the alphabet, backwards: root, leaf, host.
+            if peer in shown and (fabric.kinds[lid], lid, port) > (fabric.kinds[peer], peer, back):
                 there, here = count[lid, port], count[peer, back]
                 label = f', label="{there}/{here}"' if there or here else ""
                 lines.append(f"n{lid} -- n{peer} [taillabel={port}, headlabel={back}{label}];")
@@ -201,34 +193,32 @@ def picture(fabric, what, count):
     return svg[svg.find("<svg") :]
 
 
-def in_words(fabric, what, count):
-    """What the page says: {title: sentences}."""
+def in_words(fabric, count):
+    """What the page says: titles, and sentences under each."""
     names, some = fabric.names, fabric.hosts[:64]
-    parts = {
-        "LIDs": [f"LID {lid}: {names[lid]}, {what[lid]}" for lid in sorted(names)],
-        "The most used links": [f"{n} paths: {fabric.show(c)}" for c, n in count.most_common(64)],
-    }
+    yield "LIDs", [f"LID {lid}: {names[lid]}, {fabric.kinds[lid]}" for lid in sorted(names)]
+    most = count.most_common(64)
+    yield "The most used links", [f"{n} paths: {fabric.show(channel)}" for channel, n in most]
     for switch in sorted(fabric.switches):
-        parts[f"Forwarding table of {names[switch]}, LID {switch}"] = [
+        table = sorted(fabric.tables[switch].items())
+        yield f"Forwarding table of {names[switch]}, LID {switch}", [
             f"to LID {to} ({names[to]}) by port {port}"
-            for to, port in sorted(fabric.tables[switch].items())
+            for to, port in table
             if to != switch and to in names
         ]
     for a in some:
         ways = {b: ", ".join(map(fabric.show, fabric.path(a, b))) for b in some if a != b}
-        parts[f"Paths from {names[a]}, LID {a}"] = [
+        yield f"Paths from {names[a]}, LID {a}", [
             f"to {names[b]}: {way or 'none'}" for b, way in ways.items()
         ]
-    return parts
 
 
 def fabric_map(file="fabric.html"):
     """fabric-map [FILE]: a page: picture, LIDs, tables, paths; once more: red is what has changed"""
     fabric, memory = Fabric(), os.environ["FABRIC"] + "/before.json"
     before = json.loads(read_file("before.json")) if os.path.exists(memory) else {}
-    what = kinds(fabric)
-    count = fabric.load("all" if len(fabric.hosts) <= MANY else "shift")[1]
-    parts, body = in_words(fabric, what, count), picture(fabric, what, count)
+    count = fabric.load("all" if len(fabric.hosts) <= MANY else "shift")
+    parts, body = dict(in_words(fabric, count)), picture(fabric, count)
     for title, sentences in parts.items():
         new = {*sentences} - {*before.get(title, sentences)}
         note = f' <span class="new">{len(new)} changed</span>' if new else ""
