@@ -76,7 +76,7 @@ starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 15), without what is yours
 ifeq ($(LAB),fabric) # the forwarding tables of fabric/README.md, step 3
 check:
 	@testenv/deps.sh fabric
-	@TOPOLOGY=fabric/four.net fabric/fabric.py start 'check-tables "$(or $(FILE),mine)"; :'
+	@TOPOLOGY=fabric/four.net fabric/fabric.sh start 'check-tables "$(or $(FILE),mine)"; :'
 else
 check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong (LAB=fabric [FILE=mine]: your forwarding tables) ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错（LAB=fabric [FILE=mine]：你的转发表）
 	@testenv/deps.sh vm
@@ -119,12 +119,12 @@ handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you han
 
 fabric: ## a shell in a simulated InfiniBand fabric with OpenSM (TOPOLOGY=torus|FILE HOSTS=8 ROUTING=updn) ## 在模拟的 InfiniBand 网络里打开 shell，带真正的 OpenSM（TOPOLOGY=torus|文件 HOSTS=8 ROUTING=updn）
 	@testenv/deps.sh fabric
-	@fabric/fabric.py start $(if $(COMMAND),'$(COMMAND)')
+	@fabric/fabric.sh start $(if $(COMMAND),'$(COMMAND)')
 
 fabric-map: ## a page of such a fabric: a picture, LIDs, forwarding tables, paths (CUT="leaf1 spine1": after that) ## 这样一个网络的网页：图、LID、转发表、路径（CUT="leaf1 spine1"：断开之后）
 	@testenv/deps.sh fabric
 	@mkdir -p results
-	@fabric/fabric.py start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
+	@fabric/fabric.sh start 'fabric-map results/fabric.html; [ -z "$(CUT)" ] || { cut $(CUT); fabric-map results/fabric.html; }'
 
 fabric-growth: ## what OpenSM costs from 8 to 10,000 hosts, as a picture (installs gnuplot and perftest, takes some minutes; SIZES="8 72": these) ## OpenSM 的开销怎样随主机数从 8 到 10,000 增长，画成图（先安装 gnuplot 和 perftest，要几分钟；SIZES="8 72"：只测这些）
 	@testenv/deps.sh fabric bench

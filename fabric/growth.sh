@@ -13,7 +13,7 @@ perfquery | sed -n "s/^PortXmitPkts:\.*//p"'
 echo '# hosts switches seconds cpu-opensm cpu-ibsim opensm-MB packets' | tee $table
 [ $# -gt 0 ] || set -- 8 72 648 2000 5000 10000
 for hosts; do
-	HOSTS=$hosts fabric/fabric.py start "$cost" |
+	HOSTS=$hosts fabric/fabric.sh start "$cost" |
 		sed -n 's/^\([0-9]*\) hosts, \([0-9]*\) switches.*after \([0-9.]*\) s.*/\1 \2 \3/p; t; /^[0-9. ]*$/p' |
 		paste -sd ' ' | tee -a $table
 done

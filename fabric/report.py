@@ -3,10 +3,12 @@
 tables; and what follows from them: paths, how many share a link, deadlocks, a page with all of it."""
 import graphlib
 import html
+import inspect
 import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -110,7 +112,7 @@ class Fabric:
 
 
 def path(a, b):
-    """path A B: the way from host to host, hop by hop, by the forwarding tables"""
+    """The way from host to host, hop by hop, by the forwarding tables"""
     fabric = Fabric()
     channels = fabric.path(fabric.lid(a), fabric.lid(b))
     print("\n".join(map(fabric.show, channels)) or f"no path from {a} to {b}")
@@ -118,9 +120,9 @@ def path(a, b):
 
 
 def load(kind="all"):
-    """load [all|neighbour|shift]: how many paths share the links between switches"""
+    """How many paths share the links between switches"""
     if kind not in ("all", "neighbour", "shift"):
-        sys.exit(load.__doc__)
+        sys.exit(2)
     fabric = Fabric()
     count = fabric.load(kind)
     print(f"{len(fabric.pairs(kind))} paths; between switches:")
@@ -130,7 +132,7 @@ def load(kind="all"):
 
 
 def loops():
-    """loops: channels that can wait for each other in a ring (a deadlock by credits)"""
+    """Channels that can wait for each other in a ring (a deadlock by credits)"""
     fabric, levels = Fabric(), {}
     engine = re.findall(r"(\w+) tables configured", read_file("opensm.log"))[-1]
     if engine in ("lash", "dfsssp", "nue", "torus"):  # they give service levels
@@ -149,7 +151,7 @@ def loops():
 
 
 def check_tables(file):
-    """check-tables FILE: your forwarding tables, lines like: leaf1 host3 port 4"""
+    """Your forwarding tables, lines like: leaf1 host3 port 4"""
     fabric, want, right, wrong = Fabric(), {}, set(), 0
     for switch, host in itertools.product(fabric.switches, fabric.hosts):
         want[f"{fabric.names[switch]} {fabric.names[host]}"] = switch, fabric.tables[switch].get(
@@ -214,7 +216,7 @@ def in_words(fabric, count):
 
 
 def fabric_map(file="fabric.html"):
-    """fabric-map [FILE]: a page: picture, LIDs, tables, paths; once more: red is what has changed"""
+    """A page: picture, LIDs, tables, paths; once more: red is what has changed"""
     fabric, memory = Fabric(), os.environ["FABRIC"] + "/before.json"
     before = json.loads(read_file("before.json")) if os.path.exists(memory) else {}
     count = fabric.load("all" if len(fabric.hosts) <= MANY else "shift")
@@ -232,4 +234,18 @@ def fabric_map(file="fabric.html"):
     print(f"{file}: open it in a browser" + ("; red: not so at the last map" if before else ""))
 
 
-COMMANDS = path, load, loops, check_tables, fabric_map
+def main(name, *arguments):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # load | head
+    command = globals()[name.replace("-", "_")]
+    try:
+        inspect.signature(command).bind(*arguments)
+    except TypeError:
+        sys.exit(2)
+    try:
+        sys.exit(command(*arguments))
+    except (KeyboardInterrupt, OSError) as problem:
+        sys.exit(f"fabric: {problem}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

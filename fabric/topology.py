@@ -19,7 +19,8 @@ NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
 # ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
-MOST_HOSTS = 48000  # with their switches; a subnet has 49,151 LIDs
+MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
+MOST_LIDS = 0xBFFF  # from 0xC000 on a LID is a multicast group's
 
 
 def star(hosts):
@@ -74,8 +75,8 @@ KINDS = {"star": star, "fat-tree": fat_tree, "ring": ring, "torus": torus, "drag
 def generate(kind, hosts):
     """The text of a description: the switches, then the hosts; ports in the order of links."""
     least = 3 if kind == "ring" else 1
-    if not hosts.isdecimal() or not least <= int(hosts) <= MOST_HOSTS:
-        sys.exit(f"fabric: HOSTS={hosts}: a {kind} has {least} to {MOST_HOSTS}")
+    if not hosts.isdecimal() or not least <= int(hosts) <= MOST_LIDS:
+        sys.exit(f"fabric: HOSTS={hosts}: a {kind} has {least} or more")
     ports = defaultdict(list)
     for a, b in KINDS[kind](int(hosts)):
         ports[a].append(f'"{b}"[{len(ports[b]) + 1}]')
@@ -103,17 +104,10 @@ class Node:
         router = self.kind == "Rt" or peer.startswith("R-")
         self.links[int(port)] = peer, int(peer_port or 1), "" if router else more
 
-    def is_host(self):
-        return self.kind in ("Ca", "Hca")
-
-    def has_seat(self):
-        """The simulated tools sit at port 1 of a host."""
-        return self.is_host() and 1 in self.links
-
     def text(self):
         """For ibsim, which takes no line of 256 bytes."""
         head = f'{self.kind}\t{self.ports} "{self.id}"\t# "{self.name}" {self.tail or ""}'
-        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, more) in self.links.items())
+        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, more) in sorted(self.links.items()))
         return "\n".join([*self.guids, head, *links, "\n"])
 
 
@@ -133,20 +127,29 @@ def read(text):
     return nodes
 
 
-def load(topology, hosts):
-    """The nodes that TOPOLOGY and HOSTS ask for. What is wrong is for ibsim to say, but for this."""
-    if topology not in KINDS and not os.path.isfile(topology):
-        sys.exit(f"fabric: no file {topology} (TOPOLOGY= {', '.join(KINDS)}, or a file)")
+def main(topology, hosts):
+    """The description that they ask for, for ibsim. What else is wrong is for ibsim to say."""
     if topology in KINDS:
         nodes = read(generate(topology, hosts))
-    else:
+    elif os.path.isfile(topology):
         with open(topology, encoding="utf-8", errors="replace") as file:
             nodes = read(file.read())
+    else:
+        sys.exit(f"fabric: no file {topology} (TOPOLOGY= {', '.join(KINDS)}, or a file)")
     links = {(node.id, port): link[:2] for node in nodes for port, link in node.links.items()}
     for end, other in links.items():
         if links.get(other) != end:
             ends = '"{}"[{}] goes to "{}"[{}]'.format(*end, *other)
             sys.exit(f"fabric: {ends}, but not back: a link stands at both of its ends")
-    if not any(node.has_seat() for node in nodes):
+    for node in nodes:
+        if not 1 <= node.ports <= MOST_PORTS:
+            sys.exit(f'fabric: "{node.id}" has {node.ports} ports; a node has 1 to {MOST_PORTS}')
+    if len(nodes) > MOST_LIDS:
+        sys.exit(f"fabric: {len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
+    if not any(node.kind in ("Ca", "Hca") and 1 in node.links for node in nodes):
         sys.exit("fabric: no host (Ca) has a link at its port 1, where the simulated tools sit")
-    return nodes
+    print("".join(node.text() for node in nodes))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

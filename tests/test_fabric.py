@@ -22,7 +22,7 @@ from samples import ROOT, main
 sys.path.insert(0, os.path.join(ROOT, "fabric"))
 import topology  # noqa: E402
 
-START = [f"{ROOT}/fabric/fabric.py", "start"]
+START = [f"{ROOT}/fabric/fabric.sh", "start"]
 # In the fabric: every table, and the paths of a sample of pairs, as routes.py has them and as the
 # tools do. A tool takes up to a second to start on a busy machine.
 COMPARE = r"""
