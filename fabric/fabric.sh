@@ -9,7 +9,8 @@
 set -u
 here=$(dirname "$(realpath "$0")")
 sbin=/usr/sbin
-library=$(ls /usr/lib*/umad2sim/libumad2sim.so /usr/lib*/*/umad2sim/libumad2sim.so 2>/dev/null | head -1)
+shopt -s nullglob
+library=(/usr/lib*/umad2sim/libumad2sim.so /usr/lib*/*/umad2sim/libumad2sim.so)
 help="at HOST [COMMAND…]         a command (a shell, if there is none) at another host
 cut A B                    cut all links between two nodes
 mend A B                   join them again
@@ -53,6 +54,7 @@ end_all() {         # FOLDER: kills what is left of a fabric until nothing is, a
 	rm -rf "$1"
 }
 
+# shellcheck disable=SC2016 # what it writes is expanded later
 write_files() { # what OpenSM, bash and the commands read
 	mkdir "$FABRIC/bin"
 	mkfifo "$FABRIC/console"
@@ -61,21 +63,18 @@ write_files() { # what OpenSM, bash and the commands read
 	# looks after a trap and when told to (sweep), not in the middle of a step; 0 would stop all.
 	printf '%s\n' 'force_log_flush TRUE' 'sminfo_polling_timeout 1000' 'sweep_interval 9999' \
 		>"$FABRIC/opensm.conf"
-	# shellcheck disable=SC2016
 	printf '%s\n' '[ ! -f ~/.bashrc ] || . ~/.bashrc' 'PATH=$FABRIC/bin:$PATH' \
 		'PS1="at \$FABRIC_HOST> "' >"$FABRIC/rc"
 	local name path
 	for path in $sbin/{ib*,smp*,sminfo,saquery,perfquery,dump_*,opensm,osmtest,vendstat}; do
 		# The library makes a directory for a tool, which a tool that is killed leaves.
-		# shellcheck disable=SC2016
 		printf '#!/bin/sh\necho "$PWD/sys-$$" >>"$FABRIC/left"\nLD_PRELOAD=%s exec %s "$@"\n' \
-			"$library" "$path" >"$FABRIC/bin/${path##*/}"
+			"${library[0]}" "$path" >"$FABRIC/bin/${path##*/}"
 	done
-	for name in $(sed 's/ .*//' <<<"$help"); do
+	while read -r name _; do
 		printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$here/fabric.sh" "$name" >"$FABRIC/bin/$name"
-	done
+	done <<<"$help"
 	# coreutils has a cut, too, which other scripts call.
-	# shellcheck disable=SC2016
 	sed -i '2i case $1 in -*) exec /usr/bin/cut "$@" ;; esac' "$FABRIC/bin/cut"
 	chmod +x "$FABRIC/bin/"*
 }
@@ -92,8 +91,8 @@ run() { # a command, which the simulator must survive. Bash lets what is in the 
 serve() { # [COMMAND]
 	local began=$EPOCHREALTIME hosts switches ports sm=(start-sm "$SIM_HOST") shell=(--rcfile "$FABRIC/rc" -i)
 	write_files
-	ports=$(awk '/^[SHCR]/ { n += $2 + 1 } END { print n + 1 }' "$FABRIC/net")
-	hosts=$(grep -cE '^H?[Cc]a' "$FABRIC/net") switches=$(grep -c ^Switch "$FABRIC/net")
+	ports=$(awk '/^[SCR]/ { n += $2 + 1 } END { print n + 1 }' "$FABRIC/net")
+	hosts=$(grep -c ^Ca "$FABRIC/net") switches=$(grep -c ^Switch "$FABRIC/net")
 	(cd "$FABRIC" && exec ibsim -s -N $((hosts + switches + 99)) -S $((switches + 9)) -P "$ports" \
 		"$FABRIC/net" <>console >ibsim.log 2>&1) &
 	ibsim=$!
@@ -118,7 +117,7 @@ do_start() { # [COMMAND]: a fabric for as long as a shell or a command runs
 	export PATH=$folder/bin:$PATH:$sbin IBPATH FABRIC_HOST SIM_HOST
 	IBPATH=$(printf %q "$folder/bin")
 	# The first host with a link at its port 1, where the simulated tools sit.
-	IFS='"' read -r _ SIM_HOST _ FABRIC_HOST _ < <(grep -B1 '^\[1\]' "$folder/net" | grep -E '^H?Ca')
+	IFS='"' read -r _ SIM_HOST _ FABRIC_HOST _ < <(grep -B1 '^\[1\]' "$folder/net" | grep ^Ca)
 	serve "$@" 9>&-
 }
 
@@ -132,24 +131,25 @@ finish() {
 
 # --- In the shell.
 
-# LOG BEGIN [-z] PATTERN: until the log matches from there on; -z: over several lines. 10,000 hosts took
+since() { # LOG BYTE: what the log says from there on
+	tail -c "+$(($2 + 1))" "$FABRIC/$1.log"
+}
+
+# LOG BYTE [-z] PATTERN: until the log matches from there on; -z: over several lines. 10,000 hosts took
 # five minutes on a very busy machine.
 wait_for() {
 	local deadline=$((SECONDS + 3600))
-	until tail -c "+$(($2 + 1))" "$FABRIC/$1.log" | grep -qE "${@:3}"; do
-		[ $SECONDS -lt $deadline ] && [ "$(stat -fc %a "$FABRIC")" != 0 ] ||
+	until since "$1" "$2" | grep -qE "${@:3}"; do
+		if [ $SECONDS -gt $deadline ] || [ "$(stat -fc %a "$FABRIC")" = 0 ]; then
 			die "no answer for an hour, or no space left in $FABRIC"
+		fi
 		sleep 0.1
 	done
 }
 
-size() { # LOG
-	stat -c %s "$FABRIC/$1.log"
-}
-
 find_node() { # NAME: sets id and name of the node that is called so or has this id
 	local found
-	mapfile -t found < <(wanted=$1 awk -F'"' '/^[SHCR]/ && ($2 == ENVIRON["wanted"] ||
+	mapfile -t found < <(wanted=$1 awk -F'"' '/^[SCR]/ && ($2 == ENVIRON["wanted"] ||
 		$4 == ENVIRON["wanted"]) { print $2; print $4 }' "$FABRIC/net")
 	[ ${#found[@]} = 2 ] || die "$((${#found[@]} / 2)) nodes are called '$1'; \$FABRIC/net has their ids"
 	id=${found[0]} name=${found[1]}
@@ -157,7 +157,7 @@ find_node() { # NAME: sets id and name of the node that is called so or has this
 
 take_seat() { # NAME: at this node
 	find_node "$1"
-	awk -F'"' -v id="$id" '/^[SHCR]/ { on = $2 == id } on && /^(Switch|\[1\])/' "$FABRIC/net" | grep -q . ||
+	awk -F'"' -v id="$id" '/^[SCR]/ { on = $2 == id } on && /^(Switch|\[1\])/' "$FABRIC/net" | grep -q . ||
 		die "$1 has no link at port 1, where the simulated tools sit"
 	SIM_HOST=$id FABRIC_HOST=$name
 }
@@ -171,10 +171,10 @@ do_at() {
 
 do_sim() {
 	local begin
-	begin=$(size ibsim)
+	begin=$(wc -c <"$FABRIC/ibsim.log")
 	printf '%s\n# end\n' "$*" >"$FABRIC/console"
 	wait_for ibsim "$begin" '# end'
-	tail -c "+$((begin + 1))" "$FABRIC/ibsim.log" | sed 's/sim> //g; /# end/,$d'
+	since ibsim "$begin" | sed 's/sim> //g; /# end/,$d'
 }
 
 change() { # VERB NAME A B: and waits for what OpenSM makes of it
@@ -182,7 +182,7 @@ change() { # VERB NAME A B: and waits for what OpenSM makes of it
 	find_node "$4"
 	local peer=$id port ports
 	find_node "$3"
-	ports=$(awk -F'"' -v id="$id" -v peer="$peer" '/^[SHCR]/ { on = $2 == id }
+	ports=$(awk -F'"' -v id="$id" -v peer="$peer" '/^[SCR]/ { on = $2 == id }
 		on && /^\[/ && $2 == peer { split($1, part, /[][]/); print part[2] }' "$FABRIC/net")
 	[ -n "$ports" ] || die "$3 and $4 have no link"
 	for port in $ports; do
@@ -194,7 +194,7 @@ change() { # VERB NAME A B: and waits for what OpenSM makes of it
 
 do_sweep() {
 	local begin
-	begin=$(size opensm)
+	begin=$(wc -c <"$FABRIC/opensm.log")
 	# shellcheck disable=SC2046 # several
 	kill -HUP $(processes "^FABRIC_SM=$FABRIC ") 2>/dev/null || die "no OpenSM runs"
 	wait_for opensm "$begin" -z "INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)"
@@ -203,16 +203,16 @@ do_sweep() {
 do_start-sm() {
 	[ $# -gt 0 ] || usage start-sm
 	local begin option options=()
+	wait_for ibsim 0 "simulator ready"
 	take_seat "$1"
 	for option in "${@:2}"; do
 		[ ! -f "$option" ] || option=$(realpath "$option")
 		options+=("$option")
 	done
-	wait_for ibsim 0 "simulator ready"
-	begin=$(size opensm)
+	begin=$(wc -c <"$FABRIC/opensm.log")
 	cd "$FABRIC" || exit
 	# -D 0x47: log errors and what happens, and dump tables
-	FABRIC_SM="$FABRIC $id" LD_PRELOAD=$library $sbin/opensm -F opensm.conf -f "$FABRIC/opensm.log" \
+	FABRIC_SM="$FABRIC $id" LD_PRELOAD=${library[0]} $sbin/opensm -F opensm.conf -f "$FABRIC/opensm.log" \
 		-D 0x47 "${options[@]}" </dev/null >/dev/null 2>&1 &
 	wait_for opensm "$begin" \
 		"SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree"
@@ -234,7 +234,7 @@ do_stop-sm() {
 # the library's poll at each child's end: "ERR: real_poll failure".
 do_ibstatus() {
 	cd "$FABRIC" || exit
-	LD_PRELOAD=$library exec python3 -c '
+	LD_PRELOAD=${library[0]} exec python3 -c '
 import os, subprocess, sys
 del os.environ["LD_PRELOAD"]
 os.listdir("/sys/class/infiniband")
@@ -249,7 +249,7 @@ keep) # end everything when the pipe has no writer any more: when start has ende
 	;;
 cut) change Unlink "$@" ;;
 mend) change ReLink "$@" ;;
-fabric-help) sed 's/^/  /' <<<"$help" ;;
+fabric-help) echo "$help" ;;
 path | load | loops | check-tables | fabric-map)
 	python3 "$here/report.py" "$@"
 	status=$?

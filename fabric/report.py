@@ -111,8 +111,10 @@ class Fabric:
         return f"{self.names[at]} port {port} -> {self.names[self.links[at][port][0]]}"
 
 
+# --- The commands; fabric-help of fabric.sh says what each does.
+
+
 def path(a, b):
-    """The way from host to host, hop by hop, by the forwarding tables"""
     fabric = Fabric()
     channels = fabric.path(fabric.lid(a), fabric.lid(b))
     print("\n".join(map(fabric.show, channels)) or f"no path from {a} to {b}")
@@ -120,7 +122,6 @@ def path(a, b):
 
 
 def load(kind="all"):
-    """How many paths share the links between switches"""
     if kind not in ("all", "neighbour", "shift"):
         sys.exit(2)
     fabric = Fabric()
@@ -132,7 +133,6 @@ def load(kind="all"):
 
 
 def loops():
-    """Channels that can wait for each other in a ring (a deadlock by credits)"""
     fabric, levels = Fabric(), {}
     engine = re.findall(r"(\w+) tables configured", read_file("opensm.log"))[-1]
     if engine in ("lash", "dfsssp", "nue", "torus"):  # they give service levels
@@ -151,7 +151,6 @@ def loops():
 
 
 def check_tables(file):
-    """Your forwarding tables, lines like: leaf1 host3 port 4"""
     fabric, want, right, wrong = Fabric(), {}, set(), 0
     for switch, host in itertools.product(fabric.switches, fabric.hosts):
         want[f"{fabric.names[switch]} {fabric.names[host]}"] = switch, fabric.tables[switch].get(
@@ -216,7 +215,6 @@ def in_words(fabric, count):
 
 
 def fabric_map(file="fabric.html"):
-    """A page: picture, LIDs, tables, paths; once more: red is what has changed"""
     fabric, memory = Fabric(), os.environ["FABRIC"] + "/before.json"
     before = json.loads(read_file("before.json")) if os.path.exists(memory) else {}
     count = fabric.load("all" if len(fabric.hosts) <= MANY else "shift")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Descriptions of fabrics: generates them, and checks those that somebody wrote.
+"""Descriptions of fabrics: generates them, and prints any as ibsim takes it.
 
 A description is what ibnetdiscover prints, and what ibsim reads: each node with its ports, so
 that each link stands at both of its ends. Generated:
@@ -12,15 +12,16 @@ import math
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 
+Node = namedtuple("Node", "kind ports id head links")  # links: port: its peer's id, port; the rest
 NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"(.*)')
 NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
 # ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
 MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
-MOST_LIDS = 0xBFFF  # from 0xC000 on a LID is a multicast group's
+MOST_HOSTS = 48000  # a subnet has 49,151 LIDs
 
 
 def star(hosts):
@@ -74,9 +75,8 @@ KINDS = {"star": star, "fat-tree": fat_tree, "ring": ring, "torus": torus, "drag
 
 def generate(kind, hosts):
     """The text of a description: the switches, then the hosts; ports in the order of links."""
-    least = 3 if kind == "ring" else 1
-    if not hosts.isdecimal() or not least <= int(hosts) <= MOST_LIDS:
-        sys.exit(f"fabric: HOSTS={hosts}: a {kind} has {least} or more")
+    if not hosts.isdecimal() or not 1 <= int(hosts) <= MOST_HOSTS:
+        sys.exit(f"fabric: HOSTS={hosts}: 1 to {MOST_HOSTS}")
     ports = defaultdict(list)
     for a, b in KINDS[kind](int(hosts)):
         ports[a].append(f'"{b}"[{len(ports[b]) + 1}]')
@@ -88,54 +88,34 @@ def generate(kind, hosts):
     return "\n".join(lines)
 
 
-class Node:
-    """As a description has it. What people call it: name; what ibsim calls it: id."""
-
-    def __init__(self, guids, kind, ports, node_id, rest):
-        self.kind, self.ports, self.id, self.guids = kind, int(ports), node_id, guids
-        name, self.tail = found.groups() if (found := NAME.match(rest)) else ("", "")
-        self.name = name.replace('"', "'")[:60] or node_id  # ibsim ends it at a quote
-        self.links = {}  # port: (id of the peer, its port, what else stands there)
-
-    def add_link(self, port, peer, peer_port, options, comment):
-        """For ibsim, which takes x=1 in a name for an option, and reads the width of a link at a
-        switch's end, but not at a router's: 4x then, at both."""
-        more = options + re.sub('".*"', '""', comment)
-        router = self.kind == "Rt" or peer.startswith("R-")
-        self.links[int(port)] = peer, int(peer_port or 1), "" if router else more
-
-    def text(self):
-        """For ibsim, which takes no line of 256 bytes."""
-        head = f'{self.kind}\t{self.ports} "{self.id}"\t# "{self.name}" {self.tail or ""}'
-        links = (f'[{n}]\t"{to}"[{at}]{more}' for n, (to, at, more) in sorted(self.links.items()))
-        return "\n".join([*self.guids, head, *links, "\n"])
-
-
 def read(text):
-    """The nodes of a description."""
+    """The nodes of a description, as ibsim takes them."""
     nodes, guids = [], []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if nodes and (found := LINK.match(line)):
-            nodes[-1].add_link(*found.groups())
+            port, peer, peer_port, options, comment = found.groups()
+            # ibsim takes x=1 in a name for an option, and it reads the width of a link at a switch's
+            # end, but not at a router's: 4x then, at both.
+            more = options + re.sub('".*"', '""', comment)
+            router = nodes[-1].kind == "Rt" or peer.startswith("R-")
+            nodes[-1].links[int(port)] = peer, int(peer_port or 1), "" if router else more
         elif re.match("[a-z]+=", line):
             guids.append(line.split("#")[0])
         elif found := NODE.match(line):
-            nodes.append(Node(guids, *found.groups()))
+            kind, ports, node_id, rest = found.groups()
+            name, lids = found.groups("") if (found := NAME.match(rest)) else ("", "")
+            name = name.replace('"', "'")[:60] or node_id  # ibsim takes no line of 256 bytes
+            kind = kind.replace("Hca", "Ca")  # as it was called
+            head = f'{kind}\t{ports} "{node_id}"\t# "{name}" {lids}'
+            nodes.append(Node(kind, int(ports), node_id, "\n".join([*guids, head]), {}))
             guids = []
         elif not OTHER.match(line):
             sys.exit(f"fabric: line {number}: no node, port or comment: {line[:50]!r}")
     return nodes
 
 
-def main(topology, hosts):
-    """The description that they ask for, for ibsim. What else is wrong is for ibsim to say."""
-    if topology in KINDS:
-        nodes = read(generate(topology, hosts))
-    elif os.path.isfile(topology):
-        with open(topology, encoding="utf-8", errors="replace") as file:
-            nodes = read(file.read())
-    else:
-        sys.exit(f"fabric: no file {topology} (TOPOLOGY= {', '.join(KINDS)}, or a file)")
+def check(nodes):
+    """What else is wrong is for ibsim to say."""
     links = {(node.id, port): link[:2] for node in nodes for port, link in node.links.items()}
     for end, other in links.items():
         if links.get(other) != end:
@@ -144,11 +124,26 @@ def main(topology, hosts):
     for node in nodes:
         if not 1 <= node.ports <= MOST_PORTS:
             sys.exit(f'fabric: "{node.id}" has {node.ports} ports; a node has 1 to {MOST_PORTS}')
-    if len(nodes) > MOST_LIDS:
-        sys.exit(f"fabric: {len(nodes)} nodes; a subnet has {MOST_LIDS} LIDs")
-    if not any(node.kind in ("Ca", "Hca") and 1 in node.links for node in nodes):
+    if not any(node.kind == "Ca" and 1 in node.links for node in nodes):
         sys.exit("fabric: no host (Ca) has a link at its port 1, where the simulated tools sit")
-    print("".join(node.text() for node in nodes))
+
+
+def main(topology, hosts):
+    """The description that they ask for, as ibsim takes it."""
+    if topology in KINDS:
+        text = generate(topology, hosts)
+    elif os.path.isfile(topology):
+        with open(topology, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    else:
+        sys.exit(f"fabric: no file {topology} (TOPOLOGY= {', '.join(KINDS)}, or a file)")
+    nodes = read(text)
+    check(nodes)
+    for node in nodes:
+        print(node.head)
+        for port, (peer, peer_port, more) in sorted(node.links.items()):
+            print(f'[{port}]\t"{peer}"[{peer_port}]{more}')
+        print()
 
 
 if __name__ == "__main__":
