@@ -111,7 +111,7 @@ class Fabric:
         return f"{self.names[at]} port {port} -> {self.names[self.links[at][port][0]]}"
 
 
-# --- The commands; fabric-help of fabric.sh says what each does.
+# --- The commands: see fabric-help.
 
 
 def path(a, b):

@@ -21,7 +21,7 @@ LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
 # ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
 MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
-MOST_HOSTS = 48000  # a subnet has 49,151 LIDs
+MOST_HOSTS = 48000  # of 49,151 LIDs
 
 
 def star(hosts):
@@ -105,7 +105,7 @@ def read(text):
             kind, ports, node_id, rest = found.groups()
             name, lids = found.groups("") if (found := NAME.match(rest)) else ("", "")
             name = name.replace('"', "'")[:60] or node_id  # ibsim takes no line of 256 bytes
-            kind = kind.replace("Hca", "Ca")  # as it was called
+            kind = kind.replace("Hca", "Ca")
             head = f'{kind}\t{ports} "{node_id}"\t# "{name}" {lids}'
             nodes.append(Node(kind, int(ports), node_id, "\n".join([*guids, head]), {}))
             guids = []

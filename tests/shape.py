@@ -23,7 +23,7 @@ WEIGHTS = {
     "learn": (65, 69),
     "testenv": (57, 66),
     "bench": (20, 20),
-    "fabric": (30, 36),
+    "fabric": (30, 30),
     "above": (30, 30),
     "tests": (320, 748),
 }
