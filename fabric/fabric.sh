@@ -81,10 +81,10 @@ write_files() { # what OpenSM, bash and the commands read
 
 run() { # a command, which the simulator must survive. Bash lets what is in the background ignore signals.
 	env --default-signal=INT,QUIT "$@" <&0 &
-	wait -n $! "$ibsim"
+	wait -n $! "$ibsim" 2>/dev/null
 	local status=$? said
 	kill -0 "$ibsim" 2>/dev/null && return $status
-	said=$(sed -n '/cannot parse/d; s/^ibwarn: [^:]*: //p' "$FABRIC/ibsim.log" | tail -1)
+	said=$(sed -n '/simulator ready/q; /cannot parse/d; s/^ibwarn: [^:]*: //p' "$FABRIC/ibsim.log" | tail -1)
 	die "the simulator has ended: ${said:-no word}"
 }
 
