@@ -155,13 +155,20 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
+bench-mpi: deps ## the assignment's data by Open MPI, over libfabric and UCX, beside 05 and 07 (installs Open MPI, 41 MB) ## 作业的数据由 Open MPI（经 libfabric 和 UCX）传送，与 05、07 对比（安装 Open MPI，41 MB）
+	@testenv/deps.sh vm above-mpi
+	@$(MAKE) --no-print-directory -s all
+	@mkdir -p build
+	@mpicc -O2 -Wall -Wextra -o build/vector bench/vector.c
+	@$(CLOCK) TESTENV_PASS=BLOCKS TESTENV_LIMIT=1800 testenv/testenv.sh run bench/mpi.sh
+
 bench-window: deps ## what lending memory costs, by a window or a region (REAL=1: in real time) ## 把内存临时授权给对端的开销：用内存窗口，或用内存区域（REAL=1：真实时间）
 	@testenv/deps.sh vm
 	@mkdir -p build
 	@gcc -O2 -Wall -Icommon -o build/window bench/window.c common/*.c -libverbs
 	@$(CLOCK) testenv/testenv.sh run build/window
 
-.PHONY: bench bench-peers bench-window
+.PHONY: bench bench-peers bench-mpi bench-window
 
 ##@ Teach ## 教学
 

@@ -83,6 +83,26 @@ class Above(unittest.TestCase):
         self.moves("ucx", "SEND", "SEND")
 
 
+class Vector(unittest.TestCase):
+    def test_the_assignments_data_by_mpi(self):
+        """One row of make bench-mpi's table: each way moves it; MPI copies, so it is not the fastest."""
+        ended = subprocess.run(
+            ["timeout", "-s", "KILL", "900", "make", "-s", "bench-mpi", "BLOCKS=4096"],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        block, *figures = re.findall(r"[\d.]+", ended.stdout.splitlines()[-1])
+        self.assertEqual((block, len(figures)), ("4096", 8), ended.stdout)
+        *ours, libfabric, ucx = map(float, figures)
+        self.assertGreater(min(libfabric, ucx), 3, ended.stdout)
+        self.assertGreater(min(ours), max(libfabric, ucx), ended.stdout)
+
+
 class Proof(unittest.TestCase):
     """Right data alone is no proof."""
 
