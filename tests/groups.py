@@ -109,18 +109,9 @@ QUICK = (
         ),
     ),
     here("check_some", "test_probes", "probes"),
-    here(
-        "break",
-        "test_break.Asked test_break.Answers test_break.Driven.test_as_typed test_break.Driven.test_interrupted"
-        " test_break.Driven.test_nothing_is_run_without_a_prediction"
-        " test_break.Driven.test_a_tree_that_has_been_changed",
-    ),
-    here(
-        "starters",
-        "test_starter.Places test_starter.HalfWay.test_only_what_is_written_differs"
-        " test_starter.HalfWay.test_a_chinese_starter_has_the_same_code",
-    ),
-    here("sources", "test_zh.Chinese test_zh.Readme test_zh.Words test_zh.Glossary test_zh.Tools"),
+    here("break", "test_break"),
+    here("starters", "test_starter.Places"),
+    here("sources", "test_zh"),
     here("units", "test_lines test_cheatsheet test_usage"),
 )
 
@@ -179,7 +170,6 @@ REST = (
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
     ),
     Group("newer", ON_EACH_KERNEL, "pairs", env={**VIRTUAL, **kernel(NEWER_KERNEL)}),
-    here("break_all", "test_break.Outcomes test_break.Driven.test_without_a_terminal"),
     # One of them in a new root; what they differ in, test_formats and test_contents see.
     here(
         "platforms",
@@ -202,7 +192,6 @@ REST = (
     here("machines", "test_machines"),
     here("figures", "test_figures"),
     here("arm64", "test_arm64"),
-    here("zh", "test_zh.TakenOut"),
     Group("doctor", "test_doctor", env=VIRTUAL),
     here("fabric", "test_fabric"),
     here("above", "test_above"),
