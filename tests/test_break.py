@@ -46,6 +46,8 @@ class Asked(unittest.TestCase):
                 verdict = breaking.judge(word, right, right[0])
                 self.assertEqual("came true" in verdict, word == right[0])
                 self.assertEqual(breaking.told(right[0]) in verdict, word != right[0])
+            elsewhere = breaking.judge(right[0], ["other"], right[0])
+            self.assertRegex(elsewhere, "came true(?s:.*)This device")
             places.append(offered.index(right[0]))
         self.assertEqual(set(places), {0, 1, 2, 3})
         self.assertLess(max(map(places.count, places)), len(STEPS) / 3)
@@ -98,14 +100,14 @@ class Answers(unittest.TestCase):
             self.assertEqual(file.read(), text.encode("gb18030"))
 
     def test_a_step_replaces_its_own_answer_alone(self):
-        self.assertFalse(answers.record(self.path, STEPS[7], "first", "s", "r"))
-        before = answers.entries(answers.read(self.path))
-        self.assertTrue(answers.record(self.path, STEPS[7], "second", "s", ""))
+        self.assertFalse(answers.record(self.path, STEPS[8], "first", "s", "r"))
+        self.assertTrue(answers.record(self.path, STEPS[8], "second", "s", ""))
+        empty = answers.entries(answers.template())
         after = answers.entries(answers.read(self.path))
-        self.assertEqual(list(before), list(after))
-        self.assertIn("prediction: second", after.pop("step 7"))
-        self.assertIn("prediction: first", before.pop("step 7"))
-        self.assertEqual(before, after)
+        self.assertEqual(list(empty), list(after))
+        self.assertIn("prediction: second\nseen: s\nreason:\n", after.pop("step 8"))
+        del empty["step 8"]
+        self.assertEqual(empty, after)
 
     def test_ones_own_words_stay(self):
         self.run_on(b"my own words\n")
