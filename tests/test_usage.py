@@ -34,49 +34,32 @@ PINGPONG = (
 # The samples; wrong arguments (with the host h: a client's); what is said.
 WRONG = """
 all      -Z                         -Z: no such option
-all      --zzz=1                    --zzz=1: no such option
-03       --zzz -v h                 no such option
 03       --message=1 h              no such option
-04       --size=1 h                 no such option
 all      -p                         -p: no such option, or its value is missing
 all      --verbose=1                --verbose=1: no such option, or .* one too many
 all      h i                        i: one HOST is needed
 all      --bind 127.0.0.1 h         bind: for servers only
-03       -p 0                       not a number from
-03       -p 65536                   not a number from
-03       -p 1x                      not a number from
-03       -p 99999999999999999999    not a number from
-03       -p x h                     not a number from
-03       -i 256                     not a number from
-03       -g 256                     not a number from
+03       -p 65536                   not a number from 1 to 65535
+03       -p 1x h                    not a number from 1 to 65535
+03       -p 99999999999999999999    not a number from 1 to 65535
 03       -m 1000                    256, 512
-03       -l 16                      not a number from
-03       --traffic-class 256        not a number from
-03       --pkey-idx 65536           not a number from
-03       --timeout 3601             not a number from
-02 03    -s 0 h                     not a number from 1 to 67108864
+03       --timeout 3601             not a number from 1 to 3600
 02 03    -s 65M h                   not a number from 1 to 67108864
 09       -s 4097 h                  not a number from 1 to 4096
 09       --clients 17 h             not a number from 1 to 16
 10       --clients 65 h             not a number from 1 to 64
+10       --own --clients 2          clients: only for the client
+10       --own h                    own: for servers only
 02 05    -n 1000001 h               not a number from 1 to 1000000
-blocks   -B 0 h                     not a number from 1
 blocks   -B 8 -T 7 h                stride is below block_size
-blocks   -B 4096 --block-num 4503599627370498 h  not a number from 1
 blocks   -B 1 --block-num 262145 h  not a number from 1 to 262144
 blocks   -B 1 --block-num 2 -T 64M h  above 64 MiB
 blocks   -x magic h                 method: sgl, copy, each or auto
 blocks   -k -z 4K,,8K h             sizes:
-blocks   -k -z 4K,65M h             sizes:
 blocks   -k -n 1001 h               at most 1000 rounds
-blocks   -k -D 65 h                 not a number from 1 to 64
 blocks   -k -x sgl h                leave --method out
-blocks   -z 4K h                    need --bench
 blocks   --csv x.csv h              need --bench
 blocks   -I a -B 100 h              --student gives the layout
-blocks   -I a -S 2 h                --student gives the layout
-10       --own --clients 2 h        own: for servers only
-10       --own --clients 2          clients: only for the client
 """
 
 
