@@ -88,7 +88,9 @@ class BreakIt(unittest.TestCase):
     def break_tells(self, about, server, client):
         """make break judges a prediction by that output, and has something to ask about it."""
         happened = breaking.Run(server + client, server, client, None)
-        self.assertIn(breaking.outcome(client, server), breaking.expected(about))
+        # Of a client that only fails no reason is promised: it may find that the server has gone (29).
+        promised = client if about["client"] != "status=FAIL" else ""
+        self.assertIn(breaking.outcome(promised, server), breaking.expected(about))
         _, role, right = breaking.to_see(happened)
         self.assertIn(right, getattr(happened, role))
         self.assertNotIn("?", right + breaking.seen(happened))

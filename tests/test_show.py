@@ -76,7 +76,7 @@ for (const id of ["explained", "notes", "packets"]) found[id] = text(id);
 for (const side of SIDES) found[side] = {
   badge: texts(`#${side} .badge`)[0], nic: text(side + "-nic"), status: text(side + "-status"), sq: text(side + "-sq"),
   printed: texts(`#printed-${side} > div`) };
-document.querySelector("[data-x=cq]").focus();
+document.querySelector("[data-x=cq]").dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
 must(text("explained").includes("ibv_poll_cq"), "what is pointed at is not explained");
 document.body.innerHTML = "<pre id=found></pre>";
 $("found").textContent = JSON.stringify({...found, wrong});
