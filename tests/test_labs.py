@@ -63,7 +63,11 @@ class BreakIt(unittest.TestCase):
         """Builds the program with the change. The two scripts of its pair."""
         program = PROGRAM[about["sample"]]
         address = "10.0.0.1" if program == "rdma_cm" else "127.0.0.1"
-        run = f"{breaking.prepare(step, about)}/{program} -p {21000 + step.number}"
+        try:
+            place = breaking.prepare(step, about)
+        except breaking.Stop as stop:
+            raise AssertionError(f"{step.name}: {stop}") from None
+        run = f"{place}/{program} -p {21000 + step.number}"
         server, client = (about.get(f"{role}'s arguments", "") for role in ("server", "client"))
         return [f"{run} {server}", f"{run} {client} {address}"], 1
 
