@@ -13,7 +13,7 @@ from samples import PROGRAM, ROOT
 CORES = f"-j{os.cpu_count()}"
 SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 GREEDY = "s/i < opt->iters;/i <= opt->iters;/; s/i % BURST == 0/i == 0/; s/seed + i)/seed + i - (i == opt->iters))/"
-COMMON, BLOCKS = "common/*.c", "blocks/*.c"
+COMMON = "common/*.c"
 STRICT = "-Wall -Wextra -Werror"
 locks = {}
 
@@ -75,18 +75,6 @@ def greedy():
     )
 
 
-def all_in_one():
-    """All samples as one program."""
-    flags = "-O2 -g -Icommon -Iblocks"
-    for sample, program in PROGRAM.items():
-        run(f"gcc {flags} -Dmain=main_{program} -c -o {OUT}/{program}.all.o {sample}/{program}.c")
-    names = "".join(f"X({program})" for program in PROGRAM.values())
-    run(
-        f"gcc {flags} '-DSAMPLES={names}' -o {OUT}/all tests/all.c {OUT}/*.all.o"
-        f" {COMMON} {BLOCKS} -lrdmacm -libverbs"
-    )
-
-
 def vm():
     """The VM starts."""
     run(["testenv/testenv.sh", "run", "true"], TESTENV=os.environ.get("TESTENV", "vm"))
@@ -116,15 +104,9 @@ SOURCES = {
     # Sees across files.
     "lto": functools.partial(every, "lto", "gcc", "-O3 -flto -Wextra"),
 }
-FAULTS = {
-    "all_in_one": all_in_one,
-    "rights": one(
-        "rights", "-Icommon -Iblocks", f"tests/rights.c {COMMON} {BLOCKS} -lrdmacm -libverbs"
-    ),
-}
 ASAN = {"asan": functools.partial(every, "asan", "gcc", SANITIZERS)}
 DEBIAN13 = {"debian13": functools.partial(run, ["tests/debian13.sh", "build", f"{OUT}/debian13"])}
-ALL = {**BASE, **SOURCES, **FAULTS, **ASAN, **DEBIAN13}
+ALL = {**BASE, **SOURCES, **ASAN, **DEBIAN13}
 results = {}
 
 
@@ -142,8 +124,7 @@ def build(name):
 
 def needed(group):
     """The builds that a group runs."""
-    more = FAULTS if group.part == "faults" else ()
-    return [*BASE, *more, *({group.build} - {"gcc"})]
+    return [*BASE, *({group.build} - {"gcc"})]
 
 
 def missing(group):

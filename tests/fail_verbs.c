@@ -16,9 +16,6 @@
  *                                  before it asks for an event for the first time
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
- *   HV_GRANT=qp                    every queue pair allows the peer everything, so that
- *                                  only the memory region's rights protect it
- *   HV_GRANT=mr                    the other way round
  *
  * The samples are those that students run, not built anew for this.
  */
@@ -32,11 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum {
-    ALL_RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                 IBV_ACCESS_REMOTE_ATOMIC
-};
 
 /* Where calls come from: a return address, less the address its program is loaded at. */
 static void trace(const char *name, const void *site) {
@@ -84,20 +76,11 @@ static bool fails(const char *name, const void *site) {
     return true;
 }
 
-static bool granted_by(const char *what) {
-    const char *grant = getenv("HV_GRANT");
-
-    return grant && strcmp(grant, what) == 0;
-}
-
 #define SITE __builtin_return_address(0)
+/* The function that is behind this one. */
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define WRAP(type, name, failed, parameters, ...)                                                  \
-    type name parameters {                                                                         \
-        type(*real) parameters;                                                                    \
-        if (fails(#name, SITE)) return failed;                                                     \
-        *(void **)&real = dlsym(RTLD_NEXT, #name);                                                 \
-        return real(__VA_ARGS__);                                                                  \
-    }
+    type name parameters { return fails(#name, SITE) ? failed : REAL(name)(__VA_ARGS__); }
 
 WRAP(struct ibv_device **, ibv_get_device_list, NULL, (int *count), count)
 WRAP(int, ibv_query_device, errno, (struct ibv_context * context, struct ibv_device_attr *attr),
@@ -120,6 +103,8 @@ WRAP(struct ibv_comp_channel *, ibv_create_comp_channel, NULL, (struct ibv_conte
 WRAP(int, ibv_get_cq_event, -1, (struct ibv_comp_channel * channel, struct ibv_cq **cq, void **own),
      channel, cq, own)
 WRAP(int, ibv_destroy_comp_channel, errno, (struct ibv_comp_channel * channel), channel)
+WRAP(int, ibv_modify_qp, errno, (struct ibv_qp * qp, struct ibv_qp_attr *attr, int mask), qp, attr,
+     mask)
 WRAP(int, ibv_destroy_qp, errno, (struct ibv_qp * qp), qp)
 WRAP(int, ibv_init_ah_from_wc, -1,
      (struct ibv_context * context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
@@ -145,48 +130,25 @@ WRAP(int, ibv_close_device, errno, (struct ibv_context * context), context)
 static bool in_reg_mr;
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
-    struct ibv_mr *(*real)(struct ibv_pd *, void *, size_t, int);
-
     if (!in_reg_mr && fails("ibv_reg_mr", SITE)) return NULL;
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_mr");
-    return real(pd, addr, length, access | (granted_by("mr") ? ALL_RIGHTS : 0));
+    return REAL(ibv_reg_mr)(pd, addr, length, access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                 unsigned access) {
-    struct ibv_mr *(*real)(struct ibv_pd *, void *, size_t, uint64_t, unsigned), *mr;
-
     if (fails("ibv_reg_mr", SITE)) return NULL;
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
     in_reg_mr = true;
-    mr = real(pd, addr, length, iova, access | (granted_by("mr") ? ALL_RIGHTS : 0));
+    struct ibv_mr *mr = REAL(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
     in_reg_mr = false;
     return mr;
-}
-
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
-    int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
-    struct ibv_qp_attr more = *attr;
-
-    if (fails("ibv_modify_qp", SITE)) return errno;
-    if (granted_by("qp")) {
-        more.qp_access_flags = ALL_RIGHTS;
-        more.max_dest_rd_atomic = 1;
-    }
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_modify_qp");
-    return real(qp, &more, mask);
 }
 
 /* If it is set, each request makes a completion. */
 static bool all_signalled;
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
-    struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *);
-
-    if (fails("ibv_create_qp", SITE)) return NULL;
     all_signalled = init->sq_sig_all;
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_create_qp");
-    return real(pd, init);
+    return fails("ibv_create_qp", SITE) ? NULL : REAL(ibv_create_qp)(pd, init);
 }
 
 /* These are no functions of the library: verbs.h calls the provider through a table in
@@ -343,11 +305,8 @@ static int dealloc_mw(struct ibv_mw *mw) {
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device) {
-    struct ibv_context *(*real)(struct ibv_device *);
-
     if (fails("ibv_open_device", SITE)) return NULL;
-    *(void **)&real = dlsym(RTLD_NEXT, "ibv_open_device");
-    struct ibv_context *context = real(device);
+    struct ibv_context *context = REAL(ibv_open_device)(device);
     if (!context) return NULL;
     real_ops = context->ops;
     context->ops.post_send = post_send;

@@ -18,8 +18,6 @@ BUILT = {
     "HV_BUILD": f"{OUT}/gcc",
     "HV_OTHER_DEVICE": f"{OUT}/other_device.so",
     "HV_FAIL_VERBS": f"{OUT}/fail_verbs.so",
-    "HV_RIGHTS": f"{OUT}/rights",
-    "HV_ALL": f"{OUT}/all",
     "HV_PROVOKE": f"{OUT}/provoke",
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -64,7 +62,7 @@ def kernel(name):
     return {"KERNEL": name}
 
 
-ON_EACH_KERNEL = "test_pairs.Defaults test_pairs.Options test_pairs.Rights test_pairs.WrongPairs"
+ON_EACH_KERNEL = "test_pairs.Defaults test_pairs.Options test_pairs.WrongPairs"
 FIGURES_ON_EACH_KERNEL = (
     "test_figures.Figures.test_two_runs_agree"
     " test_figures.Figures.test_a_list_costs_what_it_does_on_other_kernels"
@@ -125,7 +123,7 @@ REST = (
         "test_check.Check.test_samples_and_halves test_check.Check.test_mutants"
         " test_check.Check.test_blocks test_check.Check.test_commands",
     ),
-    Group("faults", "test_faults.Verbs test_faults.Rights test_faults.Memcheck", env=VIRTUAL),
+    Group("faults", "test_faults", env=VIRTUAL),
     here("show", "test_show"),
     Group(
         "bad_wire",
@@ -164,7 +162,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults test_pairs.Rights {LAYOUTS_07} test_15",
+        f"test_pairs.Defaults {LAYOUTS_07} test_15",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
@@ -182,7 +180,7 @@ REST = (
     here("kernels", "test_kernels"),
     here("half_way", "test_starter.HalfWay test_starter.Release", env=VIRTUAL),
     Group("python_peer", "test_python_peer", env=VIRTUAL),
-    Group("large", "test_pairs.Large test_pairs.Bench", env=VIRTUAL),
+    Group("large", "test_pairs.Large", env=VIRTUAL),
     # Two processors: both sides really run at a time.
     Group("large", "test_pairs.Defaults", "two-cpus", env={"TESTENV_CPU": ""}),
     Group("dead", "test_dead", env=VIRTUAL),

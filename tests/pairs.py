@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Pairs on a real RDMA device, and what their messages must be; shared by the tests."""
+import contextlib
 import ctypes
 import itertools
 import os
+import socket
+import threading
 
-from samples import ROOT, SampleTest, end, ran, start, wait_for_listener
+from samples import ROOT, SampleTest, end, ran, run, start, wait_for_listener
 
 MASK = 2**64 - 1
 ports = itertools.count(
@@ -38,20 +41,92 @@ def word_after(iters, seed):
     return (~(seed + iters) & MASK).to_bytes(8, "little")
 
 
+FAIL_VERBS = os.environ.get("HV_FAIL_VERBS", "")  # tests/fail_verbs.c, built
+OTHER_DEVICE = os.environ.get("HV_OTHER_DEVICE", "")  # tests/other_device.c, built
+
+
+def preloaded(library=FAIL_VERBS, **more):
+    return {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "verify_asan_link_order=0",
+        **more,
+    }
+
+
 def rdma_resources():
     """What the kernel holds of RDMA objects."""
     return ran(["rdma", "resource", "show"], check=True).stdout
 
 
+class Relay:
+    """A proxy between a client, which it starts, and the server at a port: within "with", it passes on
+    what change(role, line) makes of each line."""
+
+    def __init__(self, sample, port, change, *client_args):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            own_port = listener.getsockname()[1]
+            self.client = start(sample, "-p", own_port, *client_args, "127.0.0.1")
+            client = listener.accept()[0]
+        server = socket.create_connection(("127.0.0.1", int(port)))
+        self.links = ("client", client, server, change), ("server", server, client, change)
+
+    def __enter__(self):
+        for link in self.links:
+            threading.Thread(target=self.pump, args=link, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for _, tcp, _, _ in self.links:
+            tcp.close()
+
+    def pump(self, role, source, to, change):
+        with contextlib.suppress(OSError):  # one of them has gone
+            for line in source.makefile("rb"):
+                to.sendall(change(role, line))
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+
 class PairTest(SampleTest):
     passed = 0  # pairs
 
+    def serve(self, sample, *args, **more):
+        """A server that listens, and its port."""
+        port = str(next(ports))
+        server = start(sample, "-p", port, *args, **more)
+        wait_for_listener(port, server)
+        return server, port
+
     def start_pair(self, sample, *client_args, server_args=(), env=None):
         """env: the client's."""
-        port = str(next(ports))
-        server = start(sample, "-p", port, *server_args)
-        wait_for_listener(port, server)
+        server, port = self.serve(sample, *server_args)
         return server, start(sample, "-p", port, *client_args, "127.0.0.1", env=env)
+
+    def meet(self, port):
+        """A stranger's connection to a server."""
+        return socket.create_connection(("127.0.0.1", int(port)), timeout=100)
+
+    def refuses(self, sample, lines, *server_args):
+        """A server tells each of these strangers (line, reason) why, and nothing else; and then
+        serves the client that is right."""
+        server, port = self.serve(sample, "--timeout", 60, *server_args)
+        for line, reason in lines:
+            with self.subTest(line=line[-80:]), self.meet(port) as stranger:
+                stranger.sendall(line)
+                answer = stranger.makefile("rb").read()
+                self.assertRegex(answer, rb"^hello-verbs/2 error=[ -~]+\n$")
+                self.assertIn(reason, answer)
+                self.assertNotIn(b"rkey", answer)
+        self.serves_the_next(sample, server, port, len(lines))
+
+    def serves_the_next(self, sample, server, port, refused, *client_args):
+        """After so many that it has refused."""
+        client = run(sample, "-p", port, *client_args, "127.0.0.1")
+        server = end(server)
+        self.assertEqual(server.err.count("refused a client: "), refused, server)
+        server.err = ""
+        self.both_pass(sample, server, client)
 
     def passes(self, sample, *client_args, server_args=(), data=None):
         """Runs a pair that has to pass; data is what the receiver has to hold."""
@@ -74,18 +149,8 @@ class PairTest(SampleTest):
 
     def moved(self, sample, method, layout, *more):
         block_size, block_num, stride = layout
-        server, client = self.passes(
-            sample,
-            "--method",
-            method,
-            "--block-size",
-            str(block_size),
-            "--block-num",
-            str(block_num),
-            "--stride",
-            str(stride),
-            *more,
-        )
+        args = ["--block-size", block_size, "--block-num", block_num, "--stride", stride]
+        server, client = self.passes(sample, "--method", method, *args, *more)
         size = block_size * block_num
         line = (
             f"LAYOUT block_size={block_size} block_num={block_num} stride={stride} "

@@ -5,11 +5,18 @@ import ipaddress
 import re
 
 MASK = 2**64 - 1
-GOOD_LINE = (
-    "hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 "
-    "gid=::ffff:10.0.0.1 mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
-    "work=size=4096,iters=1,seed=1,timeout=3\n"
-).encode()
+
+
+def hello(sample="03_read", more="", size=4096, iters=1, gid="::ffff:10.0.0.1", qpn=0x11):
+    """A client's line; more: what its work has behind the fields that all samples have."""
+    return (
+        f"hello-verbs/2 sample={sample} lid=0x0000 qpn=0x{qpn:06x} psn=0x3a5f10 gid={gid} "
+        "mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 "
+        f"work=size={size},iters={iters},seed=1,timeout=3{more}\n"
+    ).encode()
+
+
+GOOD_LINE = hello()
 SERVER_LINE = GOOD_LINE.replace(b"rkey=0x0 len=0", b"rkey=0x1 len=4096").replace(
     b"rd_atomic=0", b"rd_atomic=1"
 )
@@ -22,20 +29,8 @@ HEX = {
 }
 DEC = {"mtu": (256, 4096), "len": (0, 10**19 - 1), "max_sge": (1, 65535), "rd_atomic": (0, 255)}
 WORK = {"size": (1, 2**26), "iters": (1, 10**6), "seed": (0, MASK), "timeout": (1, 3600)}
-FIELDS = (
-    "sample",
-    "lid",
-    "qpn",
-    "psn",
-    "gid",
-    "mtu",
-    "addr",
-    "rkey",
-    "len",
-    "max_sge",
-    "rd_atomic",
-    "work",
-)
+FIELDS = "sample lid qpn psn gid mtu addr rkey len max_sge rd_atomic work".split()
+ODD = ("", "0", "-1", "4294967296", f"{2**64 - 1}", f"{2**64}", "0x", "1e9", "%s%n", "9" * 400)
 
 
 def is_gid(text):
@@ -82,51 +77,27 @@ def is_good(line):
 
 
 def mutated(line, dice):
-    """The line after one to three accidents."""
+    """The line after one to three accidents: to bytes, or to words."""
     for _ in range(dice.randint(1, 3)):
         at, to = sorted(dice.randint(0, len(line)) for _ in range(2))
         words = line.split(b" ")
         one, two = dice.randrange(len(words)), dice.randrange(len(words))
+        odd_value = words[one].split(b"=")[0] + b"=" + dice.choice(ODD).encode()
+        separator = dice.choice((b" ", b"=", b"\0", b"\n", b"0x", b"-", b",", b"+"))
+        many = bytes([dice.randrange(256)]) * dice.choice((9, 900, 9000))
         line = dice.choice(
             (
-                lambda: line[:at] + dice.randbytes(dice.randint(1, 8)) + line[at:],
-                lambda: line[:at] + bytes([dice.randrange(256)]) + line[at + 1 :],
-                lambda: line[:at] + line[to:],
-                lambda: line[:at],
-                lambda: line[:at] + b"\n",
-                lambda: line[:to] + line[at:],
-                lambda: line[:at]
-                + dice.choice((b" ", b"=", b"\0", b"\n", b"0x", b"-", b",", b"+"))
-                + line[at:],
-                lambda: (
-                    line[:at]
-                    + bytes([dice.randrange(256)]) * dice.choice((9, 900, 9000))
-                    + line[at:]
-                ),
-                lambda: b" ".join(words[:one] + words[one + 1 :]),
-                lambda: b" ".join(words[:one] + [words[two]] + words[one:]),
-                lambda: b" ".join(
-                    words[:one]
-                    + [
-                        words[one].split(b"=")[0]
-                        + b"="
-                        + dice.choice(
-                            (
-                                b"",
-                                b"0",
-                                b"-1",
-                                b"4294967296",
-                                b"18446744073709551615",
-                                b"18446744073709551616",
-                                b"0x",
-                                b"1e9",
-                                b"%s%n",
-                                b"9" * 400,
-                            )
-                        )
-                    ]
-                    + words[one + 1 :]
-                ),
+                line[:at] + dice.randbytes(dice.randint(1, 8)) + line[at:],
+                line[:at] + dice.randbytes(1) + line[at + 1 :],
+                line[:at] + line[to:],
+                line[:at],
+                line[:at] + b"\n",
+                line[:to] + line[at:],
+                line[:at] + separator + line[at:],
+                line[:at] + many + line[at:],
+                b" ".join(words[:one] + words[one + 1 :]),
+                b" ".join(words[:one] + [words[two]] + words[one:]),
+                b" ".join(words[:one] + [odd_value] + words[one + 1 :]),
             )
-        )()
+        )
     return line

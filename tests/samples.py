@@ -104,7 +104,7 @@ def ran(command, check=False, timeout=900, **more):
 def start(sample, *args, there=(), **more):
     """there: a command before the program, testenv/there.sh say."""
     return subprocess.Popen(
-        [*there, path(sample), *args],
+        [*there, path(sample), *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

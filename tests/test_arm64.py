@@ -10,14 +10,12 @@ import unittest
 from places import CACHE, apt_config, copy_project
 from samples import EVERYWHERE, PROGRAM, ROOT, WITH_BLOCKS, ran
 
-ALL = EVERYWHERE
 GUEST = os.path.join(CACHE, "arm64-cm")  # its root file system
 COPY = os.path.join(GUEST, "project")
 PACKAGES = (
     "bash,coreutils,sed,grep,libc6-dev,libibverbs-dev,ibverbs-providers,iproute2,"
     "librdmacm-dev,busybox-static,util-linux"
 )
-STUDENT = "--student 20260001"
 
 
 def sh(command, **env):
@@ -58,53 +56,33 @@ class Arm64(unittest.TestCase):
         shutil.rmtree(COPY, ignore_errors=True)
         os.mkdir(COPY)
         copy_project(COPY)
-        for sample in ALL:
-            built = sh(
-                f"make -s -C {sample} CC='aarch64-linux-gnu-gcc --sysroot={GUEST}'"
-                " CFLAGS='-O2 -g -Werror'"
-            )
+        compiler = f"CC='aarch64-linux-gnu-gcc --sysroot={GUEST}' CFLAGS='-O2 -g -Werror'"
+        for sample in EVERYWHERE:
+            built = sh(f"make -s -C {sample} {compiler}")
             assert built.returncode == 0, built.stderr
-        cls.apt = tempfile.mkdtemp(prefix="arm64.")
-        cls.addClassCleanup(shutil.rmtree, cls.apt)
-        cls.env = {
-            **apt_config(cls.apt, os.path.join(GUEST, "etc/apt/sources.list"), "arm64"),
-            "TESTENV": "vm",
-            "TESTENV_ARCH": "aarch64",
-            "TESTENV_ROOT": GUEST,
-        }
+        apt = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="arm64."))
+        sources = os.path.join(GUEST, "etc/apt/sources.list")
+        more = {"TESTENV": "vm", "TESTENV_ARCH": "aarch64", "TESTENV_ROOT": GUEST}
+        cls.env = {**apt_config(apt, sources, "arm64"), **more}
         updated = sh("apt-get -qq update", **cls.env)
         assert updated.returncode == 0, updated.stderr
 
-    def both(self, command):
-        """The rows of the pairs that command runs: here, and on arm64."""
-        here = ran(
-            [os.path.join(ROOT, "testenv", "testenv.sh"), "run", "bash", "-c", command], cwd=ROOT
+    def test_every_pair_and_a_students_layout(self):
+        """Here, and on arm64."""
+        programs = {sample: f"{sample}/{PROGRAM[sample]}" for sample in EVERYWHERE}
+        command = f"uname -m; testenv/demo.sh {' '.join(programs.values())}"
+        command += "; echo ==" + "".join(
+            f"; testenv/pair.sh {programs[sample]} --student 20260001" for sample in WITH_BLOCKS
         )
+        here = ran([f"{ROOT}/testenv/testenv.sh", "run", "bash", "-c", command], cwd=ROOT)
         there = sh(f"testenv/testenv.sh run bash -c '{command}'", **self.env)
         for ended in (here, there):
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertIn("aarch64", there.stdout)
-        return rows(here.stdout), rows(there.stdout)
-
-    def check(self, samples, here, there):
-        self.assertEqual(len(there), 2 * len(samples))
-        self.assertEqual(here, there)
-        for (sample, role), (status, size, digest) in sorted(there.items()):
-            self.assertEqual(status, "PASS")
-            print(f"# arm64: {sample} {role} {size} bytes {digest}")
-
-    def test_every_pair(self):
-        programs = " ".join(f"{sample}/{PROGRAM[sample]}" for sample in ALL)
-        self.check(ALL, *self.both(f"uname -m; testenv/demo.sh {programs}"))
-
-    def test_a_students_layout(self):
-        samples = WITH_BLOCKS
-        self.check(
-            samples,
-            *self.both(
-                "uname -m; "
-                + "; ".join(
-                    f"testenv/pair.sh {sample}/{PROGRAM[sample]} {STUDENT}" for sample in samples
-                )
-            ),
-        )
+        for samples, ours, theirs in zip(
+            (EVERYWHERE, WITH_BLOCKS), here.stdout.split("\n==\n"), there.stdout.split("\n==\n")
+        ):
+            self.assertEqual(len(rows(theirs)), 2 * len(samples))
+            self.assertEqual(rows(ours), rows(theirs))
+            self.assertEqual({status for status, _, _ in rows(theirs).values()}, {"PASS"})
+        print(f"# arm64: {rows(theirs)}")

@@ -13,7 +13,6 @@ def cases(of, *marks):
     [
         *cases(builds.BASE, "quick", "sources"),
         *cases(builds.SOURCES, "quick", "sources"),
-        *cases(builds.FAULTS, "rest", "faults"),
         *cases(builds.ASAN, "rest", "asan"),
         *cases(builds.DEBIAN13, "rest", "newer"),
     ],
