@@ -37,6 +37,8 @@ OUTCOMES = (
     ("modify", r"ibv_modify_qp to"),
     ("full", r"ibv_post_send.*: Cannot allocate memory"),
     ("post", r"ibv_post_send"),
+    ("batch", r"ibv_wr_complete"),
+    ("another", r"another request's completion"),
     ("destroy", r"ibv_(destroy|dereg)_\w+: "),
     ("silent", r"no completion of"),
     ("overrun", r"CQ error"),
@@ -51,7 +53,7 @@ LOOKS = (
     ("look errno", r"\((\d+)\)$"),
     ("look byte", r"\bbyte (\d+)\b"),
     ("look what", r"no completion of (?:the |a )?(.+?)(?: in \d+ s)?$"),
-    ("look number", r"nobody sent: (\d+)"),
+    ("look number", r"(?:nobody sent|another request's completion): (\d+)"),
 )
 # Those that a student may confuse with each other, the likeliest side by side.
 ALIKE = (

@@ -16,6 +16,7 @@
  *                                  before it asks for an event for the first time
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
+ *   HV_STAMPS=1                    extended completion queues have timestamps: 100, 200, ...
  *
  * The samples are those that students run, not built anew for this.
  */
@@ -304,6 +305,87 @@ static int dealloc_mw(struct ibv_mw *mw) {
     return fails("ibv_dealloc_mw", SITE) ? errno : real_ops.dealloc_mw(mw);
 }
 
+/* The newer calls are inline functions, too: through the queue pair, the completion queue, and for
+ * those that create these, through the context. */
+static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+static struct ibv_cq_ex *(*real_create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+static int (*real_query_device_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
+                                   struct ibv_device_attr_ex *, size_t);
+static int (*real_wr_complete)(struct ibv_qp_ex *);
+static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t, uint32_t);
+static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
+static int (*real_next_poll)(struct ibv_cq_ex *);
+
+static int query_device_ex(struct ibv_context *context,
+                           const struct ibv_query_device_ex_input *input,
+                           struct ibv_device_attr_ex *attr, size_t size) {
+    return fails("ibv_query_device_ex", SITE) ? errno
+                                              : real_query_device_ex(context, input, attr, size);
+}
+
+static void wr_set_sge(struct ibv_qp_ex *qpx, uint32_t lkey, uint64_t addr, uint32_t length) {
+    struct ibv_sge sge = {addr, length, lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1};
+    disguise(&wr); /* a byte, or the length */
+    shortened = NULL;
+    real_wr_set_sge(qpx, lkey, addr, sge.length);
+}
+
+static int wr_complete(struct ibv_qp_ex *qpx) {
+    if (!fails("ibv_wr_complete", SITE)) return real_wr_complete(qpx);
+    qpx->wr_abort(qpx);
+    return errno;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init) {
+    if (fails("ibv_create_qp_ex", SITE)) return NULL;
+    struct ibv_qp *qp = real_create_qp_ex(context, init);
+    struct ibv_qp_ex *qpx = qp ? ibv_qp_to_qp_ex(qp) : NULL;
+    if (!qpx) return qp;
+    real_wr_complete = qpx->wr_complete;
+    real_wr_set_sge = qpx->wr_set_sge;
+    qpx->wr_complete = wr_complete;
+    qpx->wr_set_sge = wr_set_sge;
+    return qp;
+}
+
+static int polled(struct ibv_cq_ex *cqx, int ret, const void *site) {
+    if (ret == 0 && fails("completion", site)) cqx->status = (enum ibv_wc_status)errno;
+    if (ret == 0 && getenv("HV_FAIL") && fails("wr_id", site)) cqx->wr_id ^= (uint64_t)errno;
+    return ret;
+}
+
+static int start_poll(struct ibv_cq_ex *cqx, struct ibv_poll_cq_attr *attr) {
+    return fails("ibv_start_poll", SITE) ? errno : polled(cqx, real_start_poll(cqx, attr), SITE);
+}
+
+static int next_poll(struct ibv_cq_ex *cqx) {
+    return fails("ibv_next_poll", SITE) ? errno : polled(cqx, real_next_poll(cqx), SITE);
+}
+
+static uint64_t read_stamp(struct ibv_cq_ex *cqx) {
+    static uint64_t stamp;
+    (void)cqx;
+    return stamp += 100;
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
+                                      struct ibv_cq_init_attr_ex *init) {
+    const uint64_t stamps = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    const bool ours = getenv("HV_STAMPS") && init->wc_flags & stamps;
+    struct ibv_cq_init_attr_ex less = *init;
+    if (ours) less.wc_flags &= ~stamps;
+    if (fails("ibv_create_cq_ex", SITE)) return NULL;
+    struct ibv_cq_ex *cqx = real_create_cq_ex(context, &less);
+    if (!cqx) return NULL;
+    real_start_poll = cqx->start_poll;
+    real_next_poll = cqx->next_poll;
+    cqx->start_poll = start_poll;
+    cqx->next_poll = next_poll;
+    if (ours) cqx->read_completion_ts = read_stamp;
+    return cqx;
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device) {
     if (fails("ibv_open_device", SITE)) return NULL;
     struct ibv_context *context = REAL(ibv_open_device)(device);
@@ -320,5 +402,11 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     struct verbs_context *extended = verbs_get_ctx(context);
     real_query_port = extended->query_port;
     extended->query_port = query_port;
+    real_create_qp_ex = extended->create_qp_ex;
+    extended->create_qp_ex = create_qp_ex;
+    real_create_cq_ex = extended->create_cq_ex;
+    extended->create_cq_ex = create_cq_ex;
+    real_query_device_ex = extended->query_device_ex;
+    extended->query_device_ex = query_device_ex;
     return context;
 }

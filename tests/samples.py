@@ -27,6 +27,7 @@ PROGRAM = {
     "13_memory_window": "memory_window",
     "14_recover": "recover",
     "15_flush": "flush",
+    "16_extended": "extended",
 }
 
 

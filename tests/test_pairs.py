@@ -41,6 +41,11 @@ DEFAULTS = {  # what the receiver holds, and what the server and the client say
         "\nreceived 100 messages over 5 connections\n",
         "\nsent 100 messages over 5 connections\n",
     ),
+    "16_extended": (
+        messages(64, 4096, 1),
+        "\nreceived 64 messages of 4096 bytes in batches of 8 and sent each back\n",
+        "\nsent 64 messages of 4096 bytes in batches of 8 and got each back\n",
+    ),
 }
 
 

@@ -25,6 +25,7 @@ OWN = {  # the client's alone (--own: the server's), with letters where they hav
     "12_ordering": f"{SIZE}, inline, no-fence, sig-all",
     "13_memory_window": f"{SIZE}, w withdraw",
     "14_recover": f"{SIZE}, break",
+    "16_extended": f"{SIZE}, api, batch, list",
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = (
