@@ -39,7 +39,7 @@ class Harm:
         self.layout = examiner.draw(400 // messages, 40)
         if (where, kind, messages) == ("source", "a bit", 1):  # one might look at the ends alone
             self.layout = self.layout._replace(
-                block_size=30000, block_num=60, stride=30000 + self.layout.stride
+                block_size=9000, block_num=20, stride=9000 + self.layout.stride
             )
         if (where, kind) == ("gap", "a bit"):  # much wider than a block
             size = self.random.randint(1, 60)
