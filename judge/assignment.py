@@ -18,7 +18,7 @@ WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may n
 MINE = f"{OPEN}/suite/mine"
 EAGER = {"07": ["chrt", "-f", "1"]}  # what the reference is started by to look at once
 DENSE = Layout(100, 40, 100)  # no gaps
-LONG = Layout((1 << 20) + 1, 1, (1 << 20) + 9)  # blocks of more bytes than 20 bits can say
+LONG = Layout((1 << 20) + 2, 1, (1 << 20) + 9)  # a block of more bytes than 20 bits can say
 # One block more than a list holds, of a byte; full lists; long blocks; no gaps; one message a block; a long message.
 AWKWARD = [
     Layout(*n)
