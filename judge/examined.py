@@ -12,7 +12,7 @@ from pair import Side
 from labs import LAST
 from blocks import Pieced
 from sandbox import OPEN
-from trace import BLOCKS, Nic, wanted
+from trace import BLOCKS, FIRST_OF_A_MESSAGE, Nic, wanted
 
 
 class Checked(Examiner):
@@ -48,6 +48,7 @@ class Checked(Examiner):
         """Of the whole program up to the first part without which the others can't be right. If there is one, or it is not
         yet whole: of each TODO by itself."""
         missing, whole, wrong = sorted(self.job["unwritten"], key=int), [], ""
+        self.nic.only("packet", FIRST_OF_A_MESSAGE)
         for part in PARTS:
             if missing or wrong:
                 why = (
@@ -60,6 +61,7 @@ class Checked(Examiner):
             else:
                 whole.append(self.row(part))
             wrong = wrong or (part if part not in PARTS[-2:] and not whole[-1]["right"] else "")
+        self.nic.only("packet")
         rows = Pieced(self.nic, self.job).rows(alone=bool(missing or wrong)) + whole
         first = next((row for row in rows if not row["right"]), None)
         if first and first["options"] and not missing:

@@ -20,7 +20,7 @@ from memory import Wrong, read, write
 from pair import OTHER, fields
 from run import Run
 from sandbox import OPEN
-from trace import Nic, wanted
+from trace import FIRST_OF_A_MESSAGE, Nic, wanted
 
 SOURCES = (
     "$(find . -type d -printf '-I%p\\n') -I../common -I../blocks $(find . -name '*.c') ../build/objects/*.o "
@@ -173,7 +173,8 @@ def main(root, built, lab, sizes, parts, *only):
     shutil.copytree(f"{built}/hand-ins", f"{WORK}/hand-ins", symlinks=True)
     with open(f"{built}/class.json", encoding="ascii") as file:
         entries = json.load(file)
-    nic = Nic(wanted((lab,), read(f"{built}/probes")), first=True)
+    nic = Nic(wanted((lab,), read(f"{built}/probes")))
+    nic.only("packet", FIRST_OF_A_MESSAGE)
     os.chmod("/dev/infiniband/uverbs0", 0o666)
     os.remove("/run/cmd")  # what started this
     # Neither the reference's source nor anything else of this machine's owner is seen.

@@ -37,9 +37,9 @@ class Harm:
         self.messages, self.at = messages, which or messages
         self.prepared, self.verdict, self.bases, self.old = 0, b"", set(), b""
         self.layout = examiner.draw(400 // messages, 40)
-        if (where, kind, messages) == ("source", "a bit", 1):  # one might look at the ends alone
+        if (where, kind, messages) == ("source", "a bit", 1):  # longer than a MiB
             self.layout = self.layout._replace(
-                block_size=30000, block_num=60, stride=30000 + self.layout.stride
+                block_size=30000, block_num=36, stride=30000 + self.layout.stride
             )
         if (where, kind) == ("gap", "a bit"):  # much wider than a block
             size = self.random.randint(1, 60)

@@ -21,6 +21,8 @@ COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # Opcodes of a message's first packet, or only one (IBTA specification, base transport header).
 FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23}
+FIRST_OF_A_MESSAGE = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST))
+NONE = "mr == 0"  # of the copies
 LABS = [f"{number:02}" for number in range(1, 15)]
 BLOCKS = ("05", "06", "07")
 # Which labs need a probe; the others need all.
@@ -78,8 +80,8 @@ def counter(name):
 class Nic:
     """Soft-RoCE, watched."""
 
-    def __init__(self, probes, first=False):
-        """probes: lines of text (probes.py). first: of a message only the first packet is written down."""
+    def __init__(self, probes):
+        """probes: lines of text (probes.py)."""
         about = [line.split() for line in probes if line.startswith("#")]
         self.lacking = {(event, field): what for _, event, field, what in about}
         probes = [line for line in probes if not line.startswith("#")]
@@ -94,9 +96,6 @@ class Nic:
             if not os.path.exists(event):  # a stopped VM may have it already
                 os.write(events, probe.encode())
                 write(f"{event}/enable", "1")
-        only = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST)) if first else "0"
-        if any(probe.startswith("p:packet ") for probe in probes):
-            write(f"{TRACE}/events/kprobes/packet/filter", only)  # 0: no filter
         self.kinds = dict(map(self.kind, probes))
         self.where = {about[2:]: where for about, _, where in (p.partition(" ") for p in probes)}
         self.raw, self.known = (
@@ -104,6 +103,11 @@ class Nic:
             [],
         )
         self.inside = None  # where in rxe's structure of a region that is which verbs know
+
+    @staticmethod
+    def only(event, which="0"):
+        """Of these events such are written down from here on for which this holds. 0: all."""
+        write(f"{TRACE}/events/kprobes/{event}/filter", which)
 
     @staticmethod
     def kind(probe):

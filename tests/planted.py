@@ -264,16 +264,6 @@ PLANTED = {
                 )
             ],
         ),
-        "a-mib-a-request": (
-            "sgl",
-            "sgl: 3 messages for 32 blocks",
-            [
-                (
-                    PER_WR,
-                    r"method == METHOD_EACH ? 1 : min_u32(s->max_sge, (1 << 20) / (uint32_t)l->block_size + (l->block_size > 1 << 20))",
-                )
-            ],
-        ),
         "auto-by-its-own-mtu": (
             "sgl",
             "path MTU 512: auto: the NIC read",
