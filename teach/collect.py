@@ -12,15 +12,22 @@ import zipfile
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from expected import VALID_ID
+from expected import SAMPLES, VALID_ID
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES, DEEPEST = 500, 8 << 20, 20  # of one archive; folders in folders
 ARCHIVES = 2  # one in the other: a class's, and a hand-in's
-SOURCE = re.compile(r"(\.[ch]|^(GNU)?[Mm]akefile|\.mk)$")
 RECEIPT = re.compile(r"_attempt_[\d-]+\.txt$")  # Blackboard's own
-FIRST = re.compile(r"HANDIN version=2 student=(\S+) lab=(0[567]) sizes=\S+")
-AGAIN = "run make handin again and hand in its zip"
+FIRST = re.compile(rf"HANDIN version=2 student=({VALID_ID.pattern}) lab=(0[567]) sizes=\S+")
+# What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
+HIDDEN = re.compile(
+    "[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]"
+)
+
+
+def printable(text, width):
+    """With ? for what is hidden, cut at width."""
+    return HIDDEN.sub("?", text if len(text) <= width else text[: width - 3] + "...")
 
 
 def regular(path):
@@ -42,61 +49,73 @@ def shown(name):
 
 def files_of(folder):
     """All regular files below it that aren't hidden, without following links."""
+    if os.path.islink(folder):
+        return
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(filter(shown, folders))
         paths = (os.path.join(at, name) for name in sorted(names) if shown(name))
         yield from filter(regular, paths)
 
 
-class Submission:
-    """What was handed in as one thing. folder: of a manifest, or a program alone; program: a folder, or None."""
+class Handin:
+    """What was handed in as one thing, and what is found to be wrong with it. Without a folder it is refused."""
 
-    def __init__(self, name, folder, lab, why=""):
-        self.name, self.folder, self.lab, self.student, self.end = name, folder, lab, "", ""
-        self.when, self.digests, self.program = 0.0, {}, None
-        self.remarks = ["marked LATE by the platform"] * ("_LATE_" in name)
-        if folder and os.path.lexists(f"{folder}/manifest"):
-            why = self.read_manifest()
-        elif folder:
-            self.program, why = folder, "it is a program without make handin's manifest"
-        self.refused = f"{why}: {AGAIN}" if why else ""
+    def __init__(self, name, folder, refused=""):
+        self.name, self.folder = printable(name, 200), folder
+        self.student, self.lab, self.when, self.end = "", "", 0.0, ""
+        self.digests, self.program = {}, []  # by the manifest; its files
+        self.runs, self.figures = {}, {}  # by part: the lines of each side; by point
+        self.reasons, self.remarks = {}, []  # by part, why it is wrong; notes
+        self.parts = []  # see settle in grade.py
+        self.row, self.counts = None, True  # of grade-program; is it the student's latest?
+        if folder and not self.read_manifest():
+            refused = "its manifest names no student and lab"
+        self.refused = f"{refused}: run make handin again and hand in its zip" if refused else ""
 
     def read_manifest(self):
-        """Returns why it is none, or nothing."""
         lines = self.read("manifest").splitlines()
         first = FIRST.fullmatch(lines[0] if lines else "")
-        if not first or not VALID_ID.fullmatch(first[1]):
-            return "its manifest names no student and lab"
+        if not first:
+            return False
         self.student, self.lab = first.groups()
+        self.sample = SAMPLES[int(self.lab) - 1]
         self.digests = {line[66:]: line[:64] for line in lines[1:-1]}
         self.end = lines[-1].removeprefix("end ")
         self.when = os.path.getmtime(f"{self.folder}/manifest")
-        own = f"{self.folder}/program"
-        if not os.path.islink(own) and any(SOURCE.search(f) for f in files_of(own)):
-            self.program = own
-        there = {os.path.relpath(f, self.folder) for f in files_of(own)}
+        self.program = list(files_of(f"{self.folder}/program"))
+        there = {os.path.relpath(path, self.folder) for path in self.program}
         there |= {name for name in self.digests if not name.startswith("runs/")}
-        self.remarks += filter(None, map(self.edited, sorted(there)))
-        return ""
+        for why in filter(None, map(self.edited, sorted(there))):
+            self.note(why)
+        return True
 
     def edited(self, name):
         """Why this file of it is not what make handin packed, or nothing."""
         data = begins(f"{self.folder}/{name}", MOST_BYTES)
         good = hashlib.sha256(data).hexdigest() == self.digests.get(name)
-        return "" if good else f"{name} isn't as make handin packed it: the manifest says so"
+        return "" if good else f"{name} isn't as make handin packed it"
 
     def read(self, name):
         return begins(f"{self.folder}/{name}", MOST_BYTES).decode("utf-8", "replace")
 
     def digest(self):
-        """Of the program's sources, by which an earlier result is found again."""
-        whole = hashlib.sha256()
-        for path in files_of(self.program):
-            if SOURCE.search(os.path.basename(path)):
-                name = os.path.relpath(path, self.program).encode("utf-8", "replace")
-                whole.update(hashlib.sha256(name).digest())
-                whole.update(hashlib.sha256(begins(path, MOST_BYTES)).digest())
-        return whole.hexdigest()
+        """Of the program, by which an earlier result is found again."""
+        sums = [
+            (os.path.relpath(path, self.folder), hashlib.sha256(begins(path, MOST_BYTES)).digest())
+            for path in self.program
+        ]
+        return hashlib.sha256(repr(sums).encode()).hexdigest()
+
+    def note(self, words):
+        self.remarks.append(printable(words, 200))
+
+    def wrong(self, part, words, line=None):
+        """line shows it."""
+        words += f"\n     the line: {printable(line, 99)}" if line else ""
+        self.reasons.setdefault(part, []).append(words)
+
+    def lines(self, part):
+        return [line for side in self.runs.get(part, {}).values() for line in side]
 
 
 def unpack(path, into):
@@ -107,17 +126,14 @@ def unpack(path, into):
             for info in archive.infolist():
                 name = info.filename.replace("\\", "/")  # as old Windows' programs write it
                 place = PurePosixPath(name)
-                if place.is_absolute() or ".." in place.parts or "\0" in name:
+                if place.is_absolute() or ".." in place.parts:
                     return "an archive with a name that leads out of it"
                 regular_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
                 if name[-1:] == "/" or not regular_file or not all(map(shown, place.parts)):
                     continue
                 files, left = files + 1, left - info.file_size
                 if left < 0 or files > MOST_FILES or len(place.parts) > DEEPEST:
-                    return (
-                        f"an archive of more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB, "
-                        f"or of more than {DEEPEST} folders in each other"
-                    )
+                    return f"an archive of more than {MOST_FILES} files, 8 MiB or {DEEPEST} folders in each other"
                 target = os.path.join(into, *place.parts)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with archive.open(info) as source, open(target, "xb") as file:
@@ -128,22 +144,14 @@ def unpack(path, into):
     return ""
 
 
-def is_one(folder, names):
-    """Has it a manifest, or is it a program alone?"""
-    return "manifest" in names or (
-        any(SOURCE.search(name) for name in names)
-        and not any(f.endswith("/manifest") or begins(f, 2) == b"PK" for f in files_of(folder))
-    )
-
-
-def look(path, name, lab, scratch, archives=0):
-    """The submissions in a folder or a file; where there is none, one with the reason."""
+def look(path, name, scratch, archives=0):
+    """The hand-ins in a folder or a file; where there is none, one with the reason."""
     if os.path.isdir(path) and not os.path.islink(path):
         names = sorted(filter(shown, os.listdir(path)))
-        if is_one(path, names):
-            return [Submission(name or os.path.basename(os.path.abspath(path)), path, lab)]
+        if "manifest" in names:
+            return [Handin(name or os.path.basename(os.path.abspath(path)), path)]
         more = ((f"{path}/{own}", f"{name}/{own}".lstrip("/")) for own in names)
-        return [s for at, own in more for s in look(at, own, lab, scratch, archives)]
+        return [h for at, own in more for h in look(at, own, scratch, archives)]
     if RECEIPT.search(name):
         return []
     if not regular(path):
@@ -153,16 +161,18 @@ def look(path, name, lab, scratch, archives=0):
     elif archives == ARCHIVES:
         why = "an archive in an archive in another"
     elif not (why := unpack(path, into := tempfile.mkdtemp(dir=scratch))):
-        found = look(into, name, lab, scratch, archives + 1)
-        if any(s.folder for s in found):
+        found = look(into, name, scratch, archives + 1)
+        if any(h.folder for h in found):
             return found
         why = "a zip without the manifest of make handin"
-    return [Submission(name, "", lab, f"it is {why}")]
+    return [Handin(name, "", f"it is {why}")]
 
 
-def collect(folder, lab, scratch, one=False):
-    """All submissions in a folder or a zip. lab: of programs alone; scratch: an empty directory; one: all of
-    it is one student's, of whom a whole hand-in counts before all else."""
+def collect(folder, scratch):
+    """All hand-ins in a folder or a zip. scratch: an empty directory."""
     os.stat(folder)  # or it is said that there is none
-    found = look(folder, "" if os.path.isdir(folder) else os.path.basename(folder), lab, scratch)
-    return sorted(found, key=lambda s: bool(s.refused))[:1] if one else found
+    return look(folder, "" if os.path.isdir(folder) else os.path.basename(folder), scratch)
+
+
+def programs(folder, scratch, lab):
+    return [h for h in collect(folder, scratch) if h.program and h.lab == lab]

@@ -9,110 +9,79 @@ import os
 import re
 import sys
 import tempfile
-import time
-from collections import Counter, namedtuple
-from contextlib import suppress
+from collections import defaultdict
 
 import collect
 import expected
 import figures
 import formats
-import program
 import reader
+from rubric import Part, known, read_rubric
 
 sys.path.append(f"{collect.ROOT}/learn")
 import answers as written  # pylint: disable=wrong-import-position # of learn/: what make answers writes
-from words import padded  # pylint: disable=wrong-import-position
-
-Rubric = namedtuple("Rubric", "points sizes shares")
-
-
-def read_rubric(path=f"{collect.ROOT}/teach/rubric.txt"):
-    """points: of the parts of the runs; shares: of runs, program and answers in the total."""
-    points, sizes, shares = {}, "", {}
-    with open(path, encoding="utf-8") as file:
-        lines = [line.split() for line in file if line.strip() and line[0] != "#"]
-    for part, *values in lines:
-        if part == "sizes":
-            (sizes,) = values
-        elif part == "total":
-            shares = {name: int(share) for name, share in (value.split("=") for value in values)}
-        elif part in reader.PARTS:
-            (value,) = values
-            points[part] = int(value)
-        elif part not in program.PARTS.split("|"):
-            raise ValueError(f"{path}: there is no part {part}")
-    expected.plan(sizes, 17)  # the shortest blocks that a student has: what they do, all do
-    return Rubric(points, sizes, shares)
 
 
 def check(h, rubric, rows):
     """Everything that can be seen in this hand-in alone. rows: what grade-program found."""
     if h.refused:
         return
-    key = (h.from_.digest(), h.student) if h.from_.program else None
+    key = (h.digest(), h.student)
     h.row = next((row for row in rows[::-1] if (row["digest"], row["student"]) == key), None)
     reader.check(h)
     figures.check(h, rubric.sizes)
-    answers = h.from_.read("answers.txt")
-    if not answers.strip():
-        h.wrong("answers", "there are none")
-    elif why := written.remark(answers):
-        h.remarks.append(why)
-    if why := h.row and h.row.get("own"):
+    if why := written.remark(h.read("answers.txt")):
+        h.note(why)
+    if why := h.row and h.row["own"]:
         h.wrong("chosen", why)
-    if h.row and h.row["figures"] is not None and (why := figures.confirm(h, h.row)):
+    if why := h.row and h.figures and figures.confirm(h, h.row):
         h.wrong("chosen", why)
         h.wrong("measured", why)
-    own = expected.SAMPLES[h.lab - 1]
-    for part, needed in (("chosen", own), ("measured", own), ("figures", "measured")):
+    for part, needed in (("chosen", h.sample), ("measured", h.sample), ("figures", "measured")):
         if needed in h.reasons and part not in h.reasons:
             h.wrong(part, f"it needs {needed}, which is not right")
 
 
 def fingerprints(h):
-    """What no other run has: addresses and keys together, if they are random; each point's figures."""
-    found = {("measured", name, f.p50, f.p99, f.bandwidth) for name, f in figures.said(h).items()}
-    for part in ("01_hello_write", "03_read"):
-        numbers = re.findall("0x[0-9a-f]+", "\n".join(h.lines(part)))
+    """What no other run has: addresses and keys together, if they are random; the figures of a measurement."""
+    for part in ("01_hello_write", "03_read", "measured"):
+        numbers = re.findall("0x[0-9a-f]+|lat_p99_us=[0-9.]+", "\n".join(h.lines(part)))
         if len(numbers) > 1 and not numbers[0].startswith("0x5555555"):
-            found.add((part, *numbers))
-    return found
+            yield (part, *numbers)
 
 
 def compare(hs):
     """Finds what two hand-ins have in common. If one student's run doesn't fit the ID, or its figures aren't
     those of the program, the other is its owner; if both fit, somebody has edited, and who can't be seen here.
     """
-    of_student, runs, common = {}, {}, Counter()
+    of_student, runs = defaultdict(list), defaultdict(list)
     for h in (h for h in hs if not h.refused):
-        of_student.setdefault(h.student, []).append(h)
+        of_student[h.student].append(h)
         for found in fingerprints(h):
-            runs.setdefault(found, []).append(h)
+            runs[found].append(h)
     for group in of_student.values():
-        group.sort(key=lambda h: (h.from_.when, h.file))
-        for h, other in zip(group, group[1:] + group[:1] if group[1:] else ()):
-            h.remarks.append(f"the same student's as {other.file}; the latest counts")
-            h.counts = h is group[-1]
+        *earlier, latest = sorted(group, key=lambda h: (h.when, h.name))
+        for h in earlier:
+            h.note(f"the student has handed in again: {latest.name} counts")
+            h.counts = False
     for (part, *_), group in runs.items():
-        common.update((part, a, b) for a in group for b in group if a.student != b.student)
-    for (part, a, b), count in common.items():
-        odd_a, odd_b = ({part, "measured"} & h.reasons.keys() for h in (a, b))
-        if count >= (10 if part == "measured" else 1) and (odd_a or not odd_b):
-            a.wrong("own", f"{part} is from the same run as in {b.file}")
+        odd = [h for h in group if {part, "measured"} & h.reasons.keys()]
+        for a in odd if 0 < len(odd) < len(group) else group:
+            if others := ", ".join(b.name for b in group if b.student != a.student):
+                a.wrong("own", f"{part} is from the same run as in {others[:200]}")
 
 
-def settle(h, rubric):
+def settle(h, rubric, answers):
     """What each part is worth, of runs and program, and why it is worth nothing."""
-    for part, most in rubric.points.items():
-        why = [h.refused] if h.refused else h.reasons.get(part, [])
-        if len(why) > reader.REASONS:
-            why = [*why[: reader.REASONS], f"and {len(why) - reader.REASONS} more"]
-        h.parts.append(reader.Part("text", part, 0 if why else most, most, "\n".join(why)))
+    for part, most in rubric.text.items():
+        why = h.refused or "\n".join(h.reasons.get(part, ()))
+        h.parts.append(Part("text", part, 0 if why else most, most, why))
     for part, most in h.row["of"].items() if h.row else ():
         got = h.row["points"].get(part, 0)
         why = h.row["why"].get(part) or ("" if got or most == "0" else "not graded: see builds")
-        h.parts.append(reader.Part("program", part, got, int(most), why))
+        h.parts.append(Part("program", part, got, int(most), why))
+    h.answers = rubric.shares["answers"] * float(answers.get(h.student) or 0) / 100
+    h.total = round(sum(part.got for part in formats.scaled(h, rubric.shares)) + h.answers, 1)
 
 
 def points(h, group):
@@ -121,19 +90,9 @@ def points(h, group):
     return sum(part.got for part in mine), sum(part.most for part in mine)
 
 
-def total(h, rubric, answers):
-    """The runs' points count only beside a program that has shown what it can."""
-    most = rubric.shares
-    marks = most["answers"] * float(answers.get(h.student) or 0) / 100
-    for group in ("text", "program") if h.row else ():
-        got, of = points(h, group)
-        marks += most[group] * got / max(of, 1)
-    return round(marks, 1)
-
-
 def report(h):
     """What the instructor and the student read about a hand-in."""
-    lines = [f"\n#### {h.file}" + (f", student {h.student}" if h.student else "")]
+    lines = [f"\n#### {h.name}" + (f", student {h.student}" if h.student else "")]
     lines += [f"     {h.refused}"] if h.refused else []
     for group, part, got, most, why in h.parts if not h.refused else ():
         name = part if group == "text" else f"program: {part}"
@@ -145,29 +104,27 @@ def report(h):
             lines.append(f"     again: {again} LAB={h.row['lab']} DIR=FOLDER")
     lines += [f"     note: {remark}" for remark in h.remarks]
     lines.append("Score: %d/%d" % points(h, "text"))
-    none = "none was graded, so the runs count for nothing in the total"
-    own = "%g/%d, SEED=%s" % (*points(h, "program"), h.row["seed"]) if h.row else none
-    return "\n".join([*lines, f"Program: {own}"])
+    own = "none was graded, so the runs count for nothing in the total"
+    if h.row:
+        own = "%g/%d, SEED=%s" % (*points(h, "program"), h.row["seed"])
+    lines += [f"Program: {own}", f"Total: {h.total:g}/100, of these {h.answers:g} for the answers"]
+    return "\n".join(lines)
 
 
-def table(hs, rubric, roster, answers):
+def table(hs, roster):
     """A row for each hand-in, and for each student who hasn't handed in."""
     for h in hs:
         reasons = [part.why for part in h.parts if part.group == "text" and part.why and part.most]
-        reason = reasons[0] if reasons else "; ".join(h.remarks)
-        when = time.localtime(h.from_.when)
         yield {
-            "file": h.file,
+            "file": h.name,
             "student": h.student,
             "name": roster.get(h.student, ""),
             **{part.name: part.got for part in h.parts if part.group == "text"},
             "score": points(h, "text")[0],
             "program": points(h, "program")[0] if h.row else "",
-            "seed": h.row["seed"] if h.row else "",
-            "handed_in": time.strftime("%Y-%m-%d %H:%M:%S", when) if h.from_.when else "",
             "counts": "yes" if h.counts else "no",
-            "total": total(h, rubric, answers),
-            "first_reason": reason.replace("\n", " "),
+            "total": h.total,
+            "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " "),
         }
     for student in sorted(set(roster) - {h.student for h in hs}):
         row = {"file": "(nothing)", "student": student, "name": roster[student], "score": 0}
@@ -180,94 +137,69 @@ def write_table(path, rows):
         out = csv.DictWriter(file, rows[0], lineterminator="\n")
         out.writeheader()
         for row in rows:  # a spreadsheet must not take a text for a formula
-            text = {name: str(cell) for name, cell in row.items()}
-            out.writerow({n: "'" * (cell[:1] in tuple("=+-@")) + cell for n, cell in text.items()})
-
-
-def list_text(path):
-    """A list as spreadsheets save it: UTF-8, "Unicode text", or, in China, GBK."""
-    with open(path or os.devnull, "rb") as file:
-        data = file.read()
-    unicode_text = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    for encoding in ["utf-16"] if unicode_text else ["utf-8-sig", "gb18030"]:
-        with suppress(UnicodeDecodeError):
-            return data.decode(encoding)
-    raise ValueError(f"{path} is no text in UTF-8")
+            out.writerow({n: re.sub("^([=+@-])", r"'\1", str(cell)) for n, cell in row.items()})
 
 
 def listed(path):
-    """Of each line of a list what stands beside the ID. A name may stand first, if it can't be an ID itself."""
-    found = {}
-    for line in list_text(path).splitlines():
-        words = [word.strip('" ') for word in re.split("[,;\t]", line)] + [""]
-        for a, b in (words[:2], words[1::-1]):
-            if expected.VALID_ID.fullmatch(a):
-                found[a] = reader.printable(b, 60)
-                break
-    return found
+    """{ID: what stands behind it} of a list as spreadsheets save it: CSV in UTF-8."""
+    if not path:
+        return {}
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row and expected.VALID_ID.fullmatch(row[0])]
+    except UnicodeDecodeError:
+        rows = []
+    if not rows:
+        raise ValueError(f"{path}: no line begins with an ID and a comma; save it as CSV in UTF-8")
+    return {student: collect.printable(" ".join(more), 60) for student, *more in rows}
 
 
-def graded(said, rubric):
+def graded(said, rubric, answers):
     """The hand-ins in the folder, with their reports."""
-    rows = program.known()
+    rows = known()
     with tempfile.TemporaryDirectory() as scratch:
-        found = collect.collect(said.folder, "05", scratch, said.result)
-        if not found:
+        hs = collect.collect(said.folder, scratch)
+        if not hs:
             raise ValueError(f"{said.folder} holds nothing")
-        hs = [reader.Handin(one) for one in found]
+        if said.format:  # all is one student's, of whom a whole hand-in counts before all else
+            hs = sorted(hs, key=lambda h: bool(h.refused))[:1]
         for h in hs:
             check(h, rubric, rows)
     compare(hs)
     for h in hs:
-        settle(h, rubric)
-        print(text := report(h))
-        if said.out and h.counts:
-            name = h.student or re.sub("[^A-Za-z0-9_-]", "_", h.file)
-            with open(f"{said.out}/feedback/{name}.txt", "w", encoding="utf-8") as file:
+        settle(h, rubric, answers)
+        print(text := report(h), file=sys.stderr if said.format else sys.stdout)
+        if said.out and h.student and h.counts:
+            with open(f"{said.out}/feedback/{h.student}.txt", "w", encoding="utf-8") as file:
                 file.write(text + "\n")
     return hs
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="grade.py", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="grade.py")
     for name, words in (
         ("out", "a folder, for grades.csv and a file for each student"),
-        ("roster", "a file of IDs, one a line: who has not handed in?"),
+        ("roster", "a file of IDs and names, ID,NAME: who has not handed in?"),
         ("answers", "a file of ID,POINTS (of 100) that you gave"),
-        ("format", f"of --result: {', '.join(formats.FORMATS)}"),
-        ("result", "a file for a learning platform: all in FOLDER is one student's"),
     ):
         parser.add_argument(f"--{name}", help=words)
+    words = "print a result for a learning platform: all in FOLDER is one student's"
+    parser.add_argument("--format", choices=formats.FORMATS, help=words)
     parser.add_argument("folder")
     said = parser.parse_args()
-    if said.result and said.format not in formats.FORMATS:
-        parser.error(f"--format is none of {', '.join(formats.FORMATS)}")
     sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     try:
         rubric, roster, answers = read_rubric(), listed(said.roster), listed(said.answers)
         if said.out:
             os.makedirs(f"{said.out}/feedback", exist_ok=True)
-        hs = graded(said, rubric)
-        rows = list(table(hs, rubric, roster, answers))
-        if said.out:
-            write_table(f"{said.out}/grades.csv", rows)
-        if said.result:
-            text = formats.result(said.format, rubric.shares, hs[0])
-            if said.format == "autolab":
-                print(text)  # nothing comes after it
-                return
-            with open(said.result, "w", encoding="ascii") as file:
-                file.write(text + "\n")
-            return
+        hs = graded(said, rubric, answers)
+        if said.format:
+            print(formats.FORMATS[said.format](list(formats.scaled(hs[0], rubric.shares)), hs[0]))
+        elif said.out:
+            write_table(f"{said.out}/grades.csv", list(table(hs, roster)))
+            print(f"\nall of them: {said.out}/grades.csv")
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(f"\n{'file':40} {'student':20} {'score':8} {'program':8} total")
-    for row in rows:
-        numbers = (
-            f"{row['student']:20} {row['score']:<8} {row.get('program', ''):<8} {row['total']:5}"
-        )
-        last = row["name"] if row["student"] else row["first_reason"]
-        print(f"{padded(row['file'], 40)} {numbers}  {last}".rstrip())
 
 
 if __name__ == "__main__":

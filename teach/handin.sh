@@ -94,22 +94,15 @@ if [ "${TESTENV:-}" = vm ] || ! testenv/testenv.sh has-device; then
 fi
 out=results/handin-$id
 rm -rf "$out" "handin-$id.zip" && mkdir -p "$out"/{runs,program} || exit
-interrupted=''
-trap 'interrupted=yes' INT TERM HUP
+end='runs complete'
+trap 'end=interrupted' INT TERM HUP
 TESTENV_LIMIT=${TESTENV_LIMIT:-1200} testenv/testenv.sh run \
 	teach/handin.sh inside all "$id" "${layout##* seed=}" "$lab" "$dir" "$sizes"
 status=$?
+[ $status -eq 0 ] || [ "$end" = interrupted ] || end="failed, exit status $status"
 (cd "$dir" && find . -type f \( -name '*.[ch]' -o -name Makefile \) -exec cp --parents -t "$OLDPWD/$out/program" {} +)
 [ -z "$answers" ] || learn/answers.py plain "$answers" >"$out/answers.txt"
-end='runs complete'
-if count=$(learn/answers.py count ${answers:+"$answers"}); then
-	end=complete
-fi
-if [ -n "$interrupted" ]; then
-	end=interrupted
-elif [ $status -ne 0 ]; then
-	end="failed, exit status $status"
-fi
+count=$(learn/answers.py count ${answers:+"$answers"})
 sums=$(cd "$out" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum)
 printf '%s\n' "HANDIN version=2 student=$id lab=$lab sizes=$sizes" "$sums" "end $end ($count)" >"$out/manifest"
 python3 -m zipfile -c "handin-$id.zip" "$out/." || exit
@@ -121,4 +114,4 @@ if [ -n "$answers" ]; then
 else
 	echo "no answers.txt: $count (make answers makes the file)" >&2
 fi
-[ $status -eq 0 ] && [ -z "$interrupted" ]
+[ "$end" = 'runs complete' ]

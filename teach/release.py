@@ -75,11 +75,7 @@ def release(labs):
 
 def main(arguments):
     os.chdir(starter.ROOT)
-    labs = sorted(starter.places()) if arguments == ["all"] else arguments
-    if not labs:
-        print(__doc__.strip(), file=sys.stderr)
-        sys.exit(2)
-    release(labs)
+    release(sorted(starter.places()) if arguments == ["all"] else arguments)
 
 
 if __name__ == "__main__":

@@ -63,10 +63,7 @@ def kernel(name):
 
 
 ON_EACH_KERNEL = "test_pairs.Defaults test_pairs.Options test_pairs.WrongPairs"
-FIGURES_ON_EACH_KERNEL = (
-    "test_figures.Figures.test_two_runs_agree"
-    " test_figures.Figures.test_a_list_costs_what_it_does_on_other_kernels"
-)
+FIGURES_ON_EACH_KERNEL = "test_figures.Figures.test_two_runs_agree"
 LAYOUTS_07 = "test_pairs.Layouts.test_07_every_method_by_every_layout"
 
 # The longest first: at the end, two cores have something to do.
