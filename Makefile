@@ -179,7 +179,7 @@ grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table ## HA
 	@mkdir -p results
 	@teach/grade.py --out results $(GRADE) "$(HANDINS)"
 
-grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of hand-ins ## DIR=目录 [LAB=05]：运行上交的程序
+grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one ## DIR=目录 [LAB=05]：运行一个班或一个人的程序
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s all
 	@teach/program.py "$(or $(LAB),05)" "$(DIR)"
@@ -187,7 +187,7 @@ grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of hand-ins ## DIR=
 similar: ## DIR=FOLDER [LAB=05]: pairs of programs that are alike ## DIR=目录 [LAB=05]：找出相似的程序
 	@teach/similar.py "$(or $(LAB),05)" "$(DIR)"
 
-bundle: ## FORMAT=autolab|gradescope [LAB=05]: what grades a lab there ## FORMAT=autolab|gradescope [LAB=05]：在这些平台上给一个实验评分的文件包
+bundle: ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]: what grades a lab there ## FORMAT=autolab|gradescope|classroom50|prairielearn [LAB=05]：在这些平台上给一个实验评分的文件包
 	@teach/bundle.sh make "$(FORMAT)" "$(or $(LAB),05)"
 
 .PHONY: student-release grade grade-program similar bundle

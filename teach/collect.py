@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Finds the hand-ins in what a learning platform delivers: folders in folders, names in front of a file's own, or one
-zip of all. A hand-in is the zip that make handin wrote, packed or not: what holds its manifest. Archives come
-from strangers: only short regular files are taken out, into a place of their own."""
+zip of all. A hand-in is the zip that make handin wrote, packed or not: what holds its manifest; for grade-program
+also a folder with C files. Archives come from strangers: only short regular files are taken out, into a place of their
+own."""
 import hashlib
 import os
 import re
@@ -17,6 +18,7 @@ from expected import SAMPLES, VALID_ID
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES, DEEPEST = 500, 8 << 20, 20  # of one archive; folders in folders
 ARCHIVES = 2  # one in the other: a class's, and a hand-in's
+SOURCE = re.compile(r"(\.[ch]|\.mk|(^|/)(GNU)?[Mm]akefile)$")
 RECEIPT = re.compile(r"_attempt_[\d-]+\.txt$")  # Blackboard's own
 FIRST = re.compile(rf"HANDIN version=2 student=({VALID_ID.pattern}) lab=(0[567]) sizes=\S+")
 # What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
@@ -63,13 +65,20 @@ class Handin:
     def __init__(self, name, folder, refused=""):
         self.name, self.folder = printable(name, 200), folder
         self.student, self.lab, self.when, self.end = "", "", 0.0, ""
-        self.digests, self.program = {}, []  # by the manifest; its files
+        self.digests, self.base, self.program = (
+            {},
+            folder,
+            [],
+        )  # by the manifest; the program's place and files
         self.runs, self.figures = {}, {}  # by part: the lines of each side; by point
         self.reasons, self.remarks = {}, []  # by part, why it is wrong; notes
         self.parts = []  # see settle in grade.py
         self.row, self.counts = None, True  # of grade-program; is it the student's latest?
-        if folder and not self.read_manifest():
-            refused = "its manifest names no student and lab"
+        if folder and os.path.lexists(f"{folder}/manifest"):
+            refused = "" if self.read_manifest() else "its manifest names no student and lab"
+        elif folder:
+            self.program = list(filter(SOURCE.search, files_of(folder)))
+            refused = "it is a program without make handin's manifest"
         self.refused = f"{refused}: run make handin again and hand in its zip" if refused else ""
 
     def read_manifest(self):
@@ -82,7 +91,8 @@ class Handin:
         self.digests = {line[66:]: line[:64] for line in lines[1:-1]}
         self.end = lines[-1].removeprefix("end ")
         self.when = os.path.getmtime(f"{self.folder}/manifest")
-        self.program = list(files_of(f"{self.folder}/program"))
+        self.base = f"{self.folder}/program"
+        self.program = list(files_of(self.base))
         there = {os.path.relpath(path, self.folder) for path in self.program}
         there |= {name for name in self.digests if not name.startswith("runs/")}
         for why in filter(None, map(self.edited, sorted(there))):
@@ -144,11 +154,19 @@ def unpack(path, into):
     return ""
 
 
+def is_one(folder, names):
+    """Has it a manifest, or is it a program alone?"""
+    return "manifest" in names or (
+        any(map(SOURCE.search, names))
+        and not any(f.endswith("/manifest") or begins(f, 2) == b"PK" for f in files_of(folder))
+    )
+
+
 def look(path, name, scratch, archives=0):
     """The hand-ins in a folder or a file; where there is none, one with the reason."""
     if os.path.isdir(path) and not os.path.islink(path):
         names = sorted(filter(shown, os.listdir(path)))
-        if "manifest" in names:
+        if is_one(path, names):
             return [Handin(name or os.path.basename(os.path.abspath(path)), path)]
         more = ((f"{path}/{own}", f"{name}/{own}".lstrip("/")) for own in names)
         return [h for at, own in more for h in look(at, own, scratch, archives)]
@@ -175,4 +193,8 @@ def collect(folder, scratch):
 
 
 def programs(folder, scratch, lab):
-    return [h for h in collect(folder, scratch) if h.program and h.lab == lab]
+    """Those of this lab's hand-ins; where none has a manifest, all that are there."""
+    hs = [h for h in collect(folder, scratch) if h.program]
+    for h in hs if re.fullmatch("0[567]", lab) and all(h.refused for h in hs) else ():
+        h.lab = lab
+    return [h for h in hs if h.lab == lab]

@@ -6,16 +6,17 @@ from collections import namedtuple
 
 from expected import METHODS, Layout, of_student, plan
 
-# In virtual time they repeat: of 700 values, none was off by 1.06. Wider for a program that prints while it moves
-# messages, which costs time in grade-program alone.
-SLACK = 1.1
+# Measured again in virtual time, more than half of the values of a method, or with a layout, lie within the first,
+# each within the third. (Of 700 none was off by 1.06.) Looser for 07, whose latencies vary by 5 %, and for a program that
+# prints while it moves messages, which costs time here alone.
+SLACK, LOOSER, MOST = 1.03, 1.06, 1.15
 FIGURE = r"(?=[0-9.]*[1-9])([0-9]{1,12}\.[0-9]{1,9})"  # not 0
 BENCH = re.compile(
     r"BENCH method=(\w+) block_size=(\d{1,9}) block_num=(\d{1,9}) stride=(\d{1,9}) bytes=(\d{1,9}) iters=\d+ "
     rf"depth=\d+ clock=(virtual|real) lat_p50_us={FIGURE} lat_p99_us={FIGURE} bw_MBps={FIGURE} .*"
 )
 
-Bench = namedtuple("Bench", "layout clock p50 bandwidth")
+Bench = namedtuple("Bench", "layout clock p50 p99 bandwidth")
 
 
 def point(method, layout):
@@ -27,9 +28,9 @@ def check(h, sizes):
     """Is each point there once, and each figure one?"""
     lines = [line for line in h.lines("measured") if line.startswith("BENCH method=")]
     for found in filter(None, map(BENCH.fullmatch, lines)):
-        method, *layout, clock, p50, _, bandwidth = found.groups()
-        layout = Layout(*map(int, layout))
-        h.figures[point(method, layout)] = Bench(layout, clock, float(p50), float(bandwidth))
+        method, *layout, clock, p50, p99, bandwidth = found.groups()
+        layout, values = Layout(*map(int, layout)), map(float, (p50, p99, bandwidth))
+        h.figures[point(method, layout)] = Bench(layout, clock, *values)
     layouts = plan(sizes, of_student(h.student).layout.block_size)
     wanted = [(point(method, layout), layout) for layout in layouts for method in METHODS]
     there = [(name, f.layout) for name, f in h.figures.items()]
@@ -37,15 +38,18 @@ def check(h, sizes):
         h.wrong("measured", "its BENCH lines are not one of each method at each size")
 
 
-def off(f, p50, bandwidth):
-    """By what factor the handed in ones differ from these."""
-    ratios = [mine / max(again, 1e-9) for mine, again in ((f.p50, p50), (f.bandwidth, bandwidth))]
-    return max(max(ratio, 1 / ratio) for ratio in ratios)
+def off(ratio):
+    return max(ratio, 1 / ratio)
+
+
+def better(f, rounds):
+    """How many times better latency and bandwidth are in the hand-in than measured again, in the round that is nearer."""
+    latencies, bandwidths = zip(*((p50 / f.p50, f.bandwidth / max(bw, 1e-9)) for p50, bw in rounds))
+    return [min((max(x, 1e-9) for x in ratios), key=off) for ratios in (latencies, bandwidths)]
 
 
 def confirm(h, row):
     """Why the figures are not what the program takes, or nothing. row: of grade-program."""
-    measured = {name: rounds for name, rounds in row["figures"].items() if name in h.figures}
     if not row["figures"] or "not go on to the end" in row["why"].get("itself", ""):  # in --bench
         return "its program can't be measured: see what grade-program says of it"
     kernel = re.search(r"\bkernel=(\S*)|$", h.read("runs/machine.txt"))[1]
@@ -55,12 +59,21 @@ def confirm(h, row):
     if unlike:
         h.note(f"the figures were measured {unlike}: nothing confirms them")
         return ""
-    for name, rounds in measured.items():
-        f = h.figures[name]
-        p50, bandwidth = min(rounds, key=lambda again: off(f, *again))
-        if off(f, p50, bandwidth) > SLACK:
+    rounds = {name: found for name, found in row["figures"].items() if name in h.figures}
+    found = {name: better(h.figures[name], rounds[name]) for name in rounds}
+    slack = LOOSER if h.lab == "07" else SLACK
+    above = LOOSER if row.get("prints") else slack
+
+    def often(word):
+        """Is half of the values odd, of a method or with a block size and length?"""
+        values = [x for name in found if word in name.split(" ", 1) for x in found[name]]
+        return 2 * sum(not 1 / slack < x < above for x in values) >= max(len(values), 4)
+
+    for name in sorted(found, key=lambda name: -max(map(off, found[name]))):
+        if max(map(off, found[name])) > MOST or any(map(often, name.split(" ", 1))):
+            f, (p50, bandwidth) = h.figures[name], rounds[name][-1]
             return (
                 f"{name} bytes: handed in {f.p50:.1f} us and {f.bandwidth:.1f} MB/s; "
                 f"measured again, {p50:.1f} and {bandwidth:.1f}"
             )
-    return "" if measured else "what its program measures is not what was handed in"
+    return "" if found else "what its program measures is not what was handed in"

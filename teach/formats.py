@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One student's result as learning platforms take it. Described in: Autolab's Guide for Lab Authors; Gradescope's
-Autograder Specifications."""
+Autograder Specifications; PrairieLearn's External Grading; Classroom 50's schemas/result-v1.schema.json."""
 import json
+import os
+import time
 
 from rubric import Part
 
@@ -19,6 +21,13 @@ def scaled(h, shares):
             yield Part(group, f"{group}: {name}", round(got * one, 3), round(most * one, 3), why)
 
 
+def words_of(h):
+    words = [f"student {h.student or 'unknown'}", h.refused, *h.remarks]
+    if h.row:
+        words.append(f"SEED={h.row['seed']}")
+    return "\n".join(filter(None, words))
+
+
 def autolab(tests, _):
     """The last lines of what is printed. Its problems are text and program."""
     marks = {t.name: {"passed": False, "hint": t.why} if t.why else {"passed": True} for t in tests}
@@ -34,10 +43,29 @@ def gradescope(tests, h):
         | {"status": "failed" if t.why else "passed"}
         for t in tests
     ]
-    words = [f"student {h.student or 'unknown'}", h.refused, *h.remarks]
-    if h.row:
-        words.append(f"SEED={h.row['seed']}")
-    return json.dumps({"output": "\n".join(filter(None, words)), "tests": cases})
+    return json.dumps({"output": words_of(h), "tests": cases})
 
 
-FORMATS = {form.__name__: form for form in (autolab, gradescope)}
+def prairielearn(tests, h):
+    cases = [dict(zip(("name", "points", "max_points", "output"), t[1:])) for t in tests]
+    score = round(sum(t.got for t in tests) / max(sum(t.most for t in tests), 1), 6)
+    return json.dumps({"score": score, "message": words_of(h), "tests": cases})
+
+
+def classroom50(tests, _):
+    """It takes whole numbers only, so tenths of a point. Its runner knows who and what is graded."""
+    said = {"schema": "classroom50/result/v1", "score": 0, "max-score": 0, "tests": []}
+    said["datetime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    for t in tests:
+        points = {"score": round(10 * t.got), "max-score": round(10 * t.most)}
+        said["tests"].append({"test-name": t.name, "output": t.why, "passed": not t.why, **points})
+        for name, value in points.items():
+            said[name] += value
+    for name in ("classroom", "assignment", "assignment_type", "owner"):
+        said[name] = os.environ.get(name.upper(), "")
+    for name in ("SUBMISSION_TAG", "COMMIT_URL", "RELEASE_URL", "REVIEW_URL"):
+        said[name.lower().split("_")[0]] = os.environ.get(name, "")
+    return json.dumps(said)
+
+
+FORMATS = {form.__name__: form for form in (autolab, gradescope, classroom50, prairielearn)}

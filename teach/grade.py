@@ -9,7 +9,9 @@ import os
 import re
 import sys
 import tempfile
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
 
 import collect
 import expected
@@ -43,9 +45,11 @@ def check(h, rubric, rows):
 
 
 def fingerprints(h):
-    """What no other run has: addresses and keys together, if they are random; the figures of a measurement."""
-    for part in ("01_hello_write", "03_read", "measured"):
-        numbers = re.findall("0x[0-9a-f]+|lat_p99_us=[0-9.]+", "\n".join(h.lines(part)))
+    """What no other run has: addresses and keys together, if they are random; each point's figures."""
+    for point, f in h.figures.items():
+        yield ("measured", point, f.p50, f.p99, f.bandwidth)
+    for part in ("01_hello_write", "03_read"):
+        numbers = re.findall("0x[0-9a-f]+", "\n".join(h.lines(part)))
         if len(numbers) > 1 and not numbers[0].startswith("0x5555555"):
             yield (part, *numbers)
 
@@ -54,7 +58,7 @@ def compare(hs):
     """Finds what two hand-ins have in common. If one student's run doesn't fit the ID, or its figures aren't
     those of the program, the other is its owner; if both fit, somebody has edited, and who can't be seen here.
     """
-    of_student, runs = defaultdict(list), defaultdict(list)
+    of_student, runs, common = defaultdict(list), defaultdict(list), defaultdict(Counter)
     for h in (h for h in hs if not h.refused):
         of_student[h.student].append(h)
         for found in fingerprints(h):
@@ -65,10 +69,14 @@ def compare(hs):
             h.note(f"the student has handed in again: {latest.name} counts")
             h.counts = False
     for (part, *_), group in runs.items():
-        odd = [h for h in group if {part, "measured"} & h.reasons.keys()]
-        for a in odd if 0 < len(odd) < len(group) else group:
-            if others := ", ".join(b.name for b in group if b.student != a.student):
-                a.wrong("own", f"{part} is from the same run as in {others[:200]}")
+        for a in group:
+            common[part, a].update(b for b in group if b.student != a.student)
+    for (part, a), others in common.items():
+        odd = {h for h in (a, *others) if {part, "measured"} & h.reasons.keys()}
+        least = 10 if part == "measured" else 1  # of equal points
+        same = [b.name for b, n in others.items() if n >= least and (a in odd or b not in odd)]
+        if same:
+            a.wrong("own", f"{part} is from the same run as in {', '.join(same)[:200]}")
 
 
 def settle(h, rubric, answers):
@@ -122,6 +130,10 @@ def table(hs, roster):
             **{part.name: part.got for part in h.parts if part.group == "text"},
             "score": points(h, "text")[0],
             "program": points(h, "program")[0] if h.row else "",
+            "seed": h.row["seed"] if h.row else "",
+            "handed_in": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(h.when))
+            if h.when
+            else "",
             "counts": "yes" if h.counts else "no",
             "total": h.total,
             "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " "),
@@ -141,16 +153,15 @@ def write_table(path, rows):
 
 
 def listed(path):
-    """{ID: what stands behind it} of a list as spreadsheets save it: CSV in UTF-8."""
-    if not path:
-        return {}
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file) if row and expected.VALID_ID.fullmatch(row[0])]
-    except UnicodeDecodeError:
-        rows = []
-    if not rows:
-        raise ValueError(f"{path}: no line begins with an ID and a comma; save it as CSV in UTF-8")
+    """{ID: what stands behind it} of a list as spreadsheets save it: CSV in UTF-8, or, in China, GBK."""
+    rows = []
+    for encoding in ("utf-8-sig", "gb18030") if path else ():
+        with suppress(UnicodeDecodeError), open(path, encoding=encoding, newline="") as file:
+            rows = rows or [
+                row for row in csv.reader(file) if row and expected.VALID_ID.fullmatch(row[0])
+            ]
+    if path and not rows:
+        raise ValueError(f"{path}: no line begins with an ID and a comma; save it as CSV")
     return {student: collect.printable(" ".join(more), 60) for student, *more in rows}
 
 
@@ -195,11 +206,16 @@ def main():
         hs = graded(said, rubric, answers)
         if said.format:
             print(formats.FORMATS[said.format](list(formats.scaled(hs[0], rubric.shares)), hs[0]))
-        elif said.out:
-            write_table(f"{said.out}/grades.csv", list(table(hs, roster)))
-            print(f"\nall of them: {said.out}/grades.csv")
+            return
+        rows = list(table(hs, roster))
+        if said.out:
+            write_table(f"{said.out}/grades.csv", rows)
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    print(f"\n{'student':20} {'score':>7} {'program':>7} {'total':>7}")
+    for row in rows:
+        marks = (f"{row.get(column, ''):>7}" for column in ("score", "program", "total"))
+        print(f"{row['student']:20}", *marks, "", row["file"], row["name"])
 
 
 if __name__ == "__main__":

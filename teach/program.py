@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Grades the programs of hand-ins, each in a VM of its own, where everything of theirs happens, compiler runs too.
-    program.py LAB FOLDER  FOLDER (or a zip): what a class handed in (collect.py)
-    ONLY="sgl ID:copy"     these parts of the rubric alone; the second of that student's program
+    program.py LAB FOLDER  FOLDER (or a zip): what a class handed in (collect.py), a program, or a folder of programs
+    ONLY="sgl ID:copy"     these parts of the rubric alone; the second of that student's (or folder's) program
     SEED=17                the layouts of an earlier run, which named it
     JOBS=4                 VMs at a time, of 1 GiB; else as many as there are processors and memory for them
     RESULTS=FILE           a line for each as it is done, which is not graded again (results/programs.jsonl)"""
@@ -49,14 +49,15 @@ def put_together(h, seed, built):
         cwd=built,
     )
     for path in h.program:  # as new: make warns of files of the future
-        at = f"{built}/hand-ins/0/{os.path.relpath(path, h.folder + '/program')}"
+        at = f"{built}/hand-ins/0/{os.path.relpath(path, h.base)}"
         os.makedirs(os.path.dirname(at), exist_ok=True)
         shutil.copyfile(path, at)
     for name in ("course.so", "other_device.so"):
         shutil.copy(f"{build.BUILT}/{name}", built)
     shutil.copy(build.probes(), f"{built}/probes")
-    block_size = expected.of_student(h.student).layout.block_size
-    entry = {"name": h.student, "student": h.student, "seed": seed, "block_size": block_size}
+    entry = {"name": h.student or h.name, "student": h.student, "seed": seed}
+    if h.student:
+        entry["block_size"] = expected.of_student(h.student).layout.block_size
     Path(built, "class.json").write_text(json.dumps([entry]), "ascii")
 
 
@@ -103,6 +104,8 @@ def to_grade(hs, rubric):
     of = {part: str(most) for part, most in rubric.program.items()}
     for h in hs:
         like_this = {"digest": h.digest(), "student": h.student, "lab": h.lab, "of": of}
+        if not h.student:
+            like_this["name"] = h.name
         if "SEED" in os.environ:
             like_this["seed"] = os.environ["SEED"]
         old = [row for row in rows if like_this.items() <= row.items()]

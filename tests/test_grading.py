@@ -59,7 +59,7 @@ def setUpModule():
 def reports(out):
     """The grader's words for each hand-in."""
     parts = out.split("\n#### ")[1:]
-    return {re.match("[^,\n]*", part)[0]: part.split("\n\nall of them")[0] for part in parts}
+    return {re.match("[^,\n]*", part)[0]: part.split("\n\nstudent ")[0] for part in parts}
 
 
 class Graded(unittest.TestCase):
