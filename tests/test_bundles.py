@@ -24,6 +24,17 @@ import rubric
 
 # Of 100 points; the answers have the other 30. The wrong one builds, and has the pairs of the other labs.
 RIGHT, WRONG = 70, 16
+# What the runner of Classroom 50 sets.
+CLASSROOM = {
+    "CLASSROOM": "rdma",
+    "ASSIGNMENT": "lab05",
+    "ASSIGNMENT_TYPE": "individual",
+    "OWNER": "alice",
+    "SUBMISSION_TAG": "submit/2026-11-22T10-00-00Z-a1b2c3d",
+    "COMMIT_URL": "https://x/c",
+    "RELEASE_URL": "https://x/r",
+    "REVIEW_URL": "https://x/v",
+}
 # In there the wrong one first looks for the solution.
 THIEF = """gather_write: gather_write.c
 	f=$$(find / \\( -path /usr -o -path /proc -o -path /sys \\) -prune -o \\( -name suite.tar.gz -o -name autograde.tar \
@@ -38,7 +49,7 @@ mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" root "$2/new
 mount -t proc proc proc && mount -t tmpfs dev dev && mkdir dev/shm && chmod 1777 dev/shm tmp &&
 for node in null zero full random urandom tty; do touch dev/$node; mount --bind /dev/$node dev/$node; done
 ln -s /proc/self/fd dev/fd; mkdir -p hand-in; mount --bind "$3" hand-in
-exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . bash -c "$4"
+exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${@:5}" chroot . bash -c "$4"
 """
 # How each platform lays out its files, and what it starts. /hand-in/bundle is the bundle, /hand-in/files what was
 # handed in (and /hand-in/handin.zip the same, packed), /hand-in/out what is looked at afterwards.
@@ -53,6 +64,16 @@ mkdir -p /autograder/results /autograder/submission; cp -r /hand-in/files/. /aut
 cp /autograder/source/run_autograder /autograder
 cd /autograder; chmod +x run_autograder; ./run_autograder >/hand-in/out/output 2>&1
 cp /autograder/results/results.json /hand-in/out/result""",
+    "classroom50": r"""
+rm -rf /autograder; mkdir -p /__w/lab05-alice/.git /__w/_temp; cp -r /hand-in/files/. /__w/lab05-alice
+cp -r /hand-in/bundle /__w/_temp/lab05; cd /__w/lab05-alice
+python3 /__w/_temp/lab05/autograder.py >/hand-in/out/output 2>&1 && cp result.json /hand-in/out/result""",
+    "prairielearn": r"""
+rm -rf /autograder; mkdir -p /grade/student /grade/data /grade/serverFilesCourse; cp -r /hand-in/bundle/tests /grade
+cp /hand-in/handin.zip /grade/student/handin-20260005.zip; echo '{}' >/grade/data/data.json
+entrypoint=$(python3 -c 'import json; print(json.load(open("/hand-in/bundle/info.json"))["externalGradingOptions"]["entrypoint"])')
+chmod +x "$entrypoint"; "$entrypoint" >/hand-in/out/output 2>&1
+cp /grade/results/results.json /hand-in/out/result""",
 }
 
 
@@ -97,6 +118,34 @@ class Bundles(unittest.TestCase):
         said = {test["name"]: test["output"] for test in found["tests"]}
         return sum(test["score"] for test in found["tests"]), said
 
+    def classroom50(self, text):
+        """schemas/result-v1.schema.json; no other field is allowed there."""
+        found = json.loads(text)
+        whole = {"score": int, "max-score": int}
+        names = {"schema", "datetime", "classroom", "assignment", "assignment_type", "owner"}
+        names |= {"submission", "commit", "release", "review"}
+        self.holds({**dict.fromkeys(names, str), **whole, "tests": list}, found)
+        self.assertEqual(found["schema"], "classroom50/result/v1")
+        self.assertRegex(found["datetime"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual(
+            {found[name] for name in names} - {*CLASSROOM.values()},
+            {found["schema"], found["datetime"]},
+        )
+        for test in found["tests"]:
+            self.holds({"test-name": str, "passed": bool, "output": str, **whole}, test)
+            self.assertLessEqual(test["score"], test["max-score"])
+        for name in whole:
+            self.assertEqual(found[name], sum(test[name] for test in found["tests"]))
+        return found["score"] / 10, {test["test-name"]: test["output"] for test in found["tests"]}
+
+    def prairielearn(self, text):
+        found = json.loads(text)
+        number = (int, float)
+        self.holds({"score": number, "message": str, "tests": list}, found)
+        for test in found["tests"]:
+            self.holds({"name": str, "points": number, "max_points": number, "output": str}, test)
+        return found["score"] * RIGHT, {test["name"]: test["output"] for test in found["tests"]}
+
     def test_formats(self):
         """Of made-up results: each format's fields, and the same points in all of them."""
         row = {
@@ -117,6 +166,7 @@ class Bundles(unittest.TestCase):
             marks = rubric.read_rubric()
             grade.settle(h, marks, {})
             tests = list(formats.scaled(h, marks.shares))
+            os.environ.update(CLASSROOM)
             for form in formats.FORMATS:
                 with self.subTest(row=row, form=form):
                     text = formats.FORMATS[form](tests, h)
@@ -147,8 +197,36 @@ class Bundles(unittest.TestCase):
         found = glob.glob(f"{ROOT}/results/bundle-autolab/*") + glob.glob(f"{out}/*")
         names = {"autograde-Makefile", "autograde.tar", "autograder.zip"}
         self.assertEqual(set(map(os.path.basename, found)), names)
+        for form, files in {
+            "classroom50": {"autograder.py", "bundle.sh", "runtime.json", "suite.tar.gz"},
+            "prairielearn": {
+                "info.json",
+                "question.html",
+                "tests/bundle.sh",
+                "tests/suite.tar.gz",
+                "tests/run",
+            },
+        }.items():
+            code, out = bundle(form)
+            self.assertEqual(code, 0)
+            found = [f for f in glob.glob(f"{out}/**", recursive=True) if os.path.isfile(f)]
+            self.assertEqual({os.path.relpath(f, out) for f in found}, files)
+            # Classroom 50 takes 10 MB
+            self.assertLess(sum(map(os.path.getsize, found)), 1 << 20)
+        self.question(out)
         for words in ("", "x"), ("gradescope", "04"):
             self.assertNotEqual(bundle(*words)[0], 0, words)
+
+    def question(self, out):
+        """schemas/infoQuestion.json has more fields, none of them required."""
+        with open(f"{out}/info.json", encoding="ascii") as file:
+            info = json.load(file)
+        names = ("uuid", "type", "title", "topic", "gradingMethod")
+        self.holds({**dict.fromkeys(names, str), "externalGradingOptions": dict}, info)
+        self.assertRegex(info["uuid"], "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+        self.assertEqual((info["type"], info["gradingMethod"]), ("v3", "External"))
+        kinds = {"image": str, "timeout": int, "enableNetworking": bool, "entrypoint": str}
+        self.holds(kinds, info["externalGradingOptions"])
 
     @unittest.skipUnless(
         os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap"
@@ -191,7 +269,8 @@ class Bundles(unittest.TestCase):
         shutil.make_archive(f"{place}/handin", "zip", f"{place}/files")
         apart = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "bash", "-c")
         inside = ("bash", root, f"{place}/layer", place, PLATFORM[form])
-        done = command(*apart, INSIDE, *inside)
+        env = [f"{k}={v}" for k, v in CLASSROOM.items() if form == "classroom50"]
+        done = command(*apart, INSIDE, *inside, *env)
         said = [str(done)]
         for name in os.listdir(f"{place}/out"):
             with open(f"{place}/out/{name}", encoding="utf-8", errors="replace") as file:

@@ -99,11 +99,30 @@ class Collect(Folder):
                 "handin-1.txt": f"it is a .txt file, no zip: {again}",
                 "old.zip": f"it is a zip without the manifest of make handin: {again}",
                 "b": f"its manifest names no student and lab: {again}",
-                "c/p.c": f"it is a .c file, no zip: {again}",
+                "c": f"it is a program without make handin's manifest: {again}",
                 "link.zip": f"it is a link or a device: {again}",
                 "f.zip": f"it is a link or a device: {again}",
             },
         )
+
+    def test_programs_alone(self):
+        """As grade-program takes them: a folder of folders, or one program's own; not beside hand-ins."""
+
+        def programs(where=".", lab="05"):
+            found = collect.programs(os.path.join(self.dir, where), self.scratch, lab)
+            files = [os.path.relpath(f, h.base) for h in found for f in h.program]
+            return [(h.name, h.lab) for h in found], files
+
+        for name in ("one/Makefile", "one/a (1).c", "one/built", "two/main.c", "two/help/help.h"):
+            self.put(name)
+        one = ["Makefile", "a (1).c"]
+        self.assertEqual(programs("one", "06"), ([("one", "06")], one))
+        both = ([("one", "05"), ("two", "05")], [*one, "help/help.h", "main.c"])
+        self.assertEqual(programs(), both)
+        self.assertEqual(programs(lab="04"), ([], []))
+        self.put("one/handin.zip", handin("1"))
+        self.assertEqual(programs()[0], [("one/handin.zip", "05")])
+        self.assertEqual(programs(lab="06")[0], [])
 
     def test_hostile_archives(self):
         """Each is refused for a reason, and nothing gets out of its place."""
@@ -178,7 +197,7 @@ class Similar(Folder):
             "copier": given + copied,
             "renamed": re.sub(r"/\*.*?\*/", "", own_names, flags=re.S),
         }.items():
-            self.put(f"{name}.zip", handin(name, code=code))
+            self.put(f"{name}/p.c", code)
         out = subprocess.run(
             [f"{ROOT}/teach/similar.py", "05", self.dir],
             check=True,
@@ -187,8 +206,8 @@ class Similar(Folder):
         ).stdout
         self.assertRegex(
             out,
-            r"\A *(9\d|100) %  author.zip .*  of  copier.zip .*\n100 %  solution.* of  the sample's solution\n"
-            r" *[6-9]\d %  renamed.zip .*  of  the sample's solution\n# 4 programs\n\Z",
+            r"\A *(9\d|100) %  author .*  of  copier .*\n100 %  solution.* of  the sample's solution\n"
+            r" *[6-9]\d %  renamed .*  of  the sample's solution\n# 4 programs\n\Z",
         )
 
 

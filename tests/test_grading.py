@@ -177,6 +177,9 @@ class Grading(Graded):
         self.assertIn(again, rows["'=bomb.zip"]["first_reason"])  # no formula, to a spreadsheet
         said = f"it is a .pdf file, no zip: {again}"
         self.assertEqual(said, rows[f"{NAME}?[2J?.pdf"]["first_reason"])
+        lines = [line.split()[:2] for line in out.partition("\n\nstudent ")[2].splitlines()[1:]]
+        self.assertEqual(len(lines), 203)
+        self.assertIn([FIRST, "100"], lines)
         scores = sorted(row["score"] for row in rows.values() if row["student"])
         self.assertEqual(scores, ["100", *["6"] * 200])
         self.assertIn("is from the same run as in ", out)
@@ -227,37 +230,43 @@ class Grading(Graded):
         self.assertLess(slowest, 5)
 
     def test_copied(self):
-        """Another's run under one's own ID, with the digests put right: addresses and figures still tell that two are
-        one run; not whose. (With another's digests, see test_class.)"""
+        """Another's run under one's own ID, with the digests put right: addresses, or ten points' figures, still tell
+        that two are one run; not whose. (With another's digests, see test_class.)"""
         a, b = list(GOOD)[::3]  # of the same lab
         self.put(f"handin-{a}.zip", GOOD[a])
-        for part, pattern in (("measured", "lat_p50.*"), ("03_read", "0x[0-9a-f]*, rkey.*")):
-            with self.subTest(part=part):
+        for part, pattern, count, score in (
+            ("measured", "lat_p50.*", 9, 100),
+            ("measured", "lat_p50.*", 10, 90),
+            ("03_read", "0x[0-9a-f]*, rkey.*", 1, 90),
+        ):
+            with self.subTest(part=part, count=count):
                 name = f"runs/{part}.txt"
                 theirs = iter(re.findall(pattern, GOOD[a][name]))
-                text = re.sub(pattern, lambda _, theirs=theirs: next(theirs), GOOD[b][name])
+                text = re.sub(pattern, lambda _, theirs=theirs: next(theirs), GOOD[b][name], count)
                 self.put(f"handin-{b}.zip", ended({**GOOD[b], name: text}, b, "05"))
                 found = reports(self.grade())
                 for one, other in ((a, b), (b, a)):
-                    self.assertIn("Score: 90/100", found[f"handin-{one}.zip"])
+                    report = found[f"handin-{one}.zip"]
+                    self.assertIn(f"Score: {score}/100", report)
                     same = f"{part} is from the same run as in handin-{other}.zip"
-                    self.assertIn(same, found[f"handin-{one}.zip"])
+                    self.assertEqual(same in report, score < 100, report)
 
     def test_lists(self):
         """Names and points by ID, as spreadsheets save them; and who has not handed in."""
         self.put("handin.zip", GOOD[FIRST])
         lines = f"\u5b66\u53f7,\u59d3\u540d\r\n{FIRST},{NAME}\r\n777,{NAME}\r\n"
-        roster = write(f"{self.dir}/roster", lines.encode("utf-8-sig"))
         given = write(f"{self.dir}/answers", f"{FIRST},50\n")
-        self.grade("--roster", roster, "--answers", given)
-        rows = [(row["student"], row["name"], row["total"]) for row in self.table().values()]
-        self.assertEqual(rows, [(FIRST, NAME, "15.0"), ("777", NAME, "0")])
+        for encoding in ("utf-8-sig", "gb18030"):
+            roster = write(f"{self.dir}/roster", lines.encode(encoding))
+            self.grade("--roster", roster, "--answers", given)
+            rows = [(row["student"], row["name"], row["total"]) for row in self.table().values()]
+            self.assertEqual(rows, [(FIRST, NAME, "15.0"), ("777", NAME, "0")], encoding)
         self.assertEqual(self.table()["(nothing)"]["first_reason"], "not handed in")
         with open(f"{self.dir}/out/feedback/{FIRST}.txt", encoding="utf-8") as file:
             self.assertIn("Score: 100/100", file.read())
-        for text in (lines.encode("gb18030"), f"{FIRST};50\n"):
+        for text in (lines.encode("utf-16"), f"{FIRST};50\n"):
             write(roster, text)
-            self.assertIn("save it as CSV in UTF-8", self.grade("--roster", roster, status=2))
+            self.assertIn("save it as CSV", self.grade("--roster", roster, status=2))
 
     def test_latest(self):
         """Of several hand-ins of one student the latest counts; both are graded."""
@@ -267,7 +276,8 @@ class Grading(Graded):
                 write(f"{folder}/{name}", data)
             os.utime(f"{folder}/manifest", (when, when))
         self.assertIn("note: the student has handed in again: 1 counts", self.grade())
-        self.assertEqual([row["counts"] for row in self.table().values()], ["yes", "no"])
+        rows = [(row["counts"], row["handed_in"][14:]) for row in self.table().values()]
+        self.assertEqual(rows, [("yes", "33:20"), ("no", "16:40")])
 
     def test_rubric(self):
         """Points and parts are the instructor's; a line that is neither is refused."""
@@ -317,18 +327,21 @@ class Total(Graded):
         one_round = self.slower(1)
         one_round["sgl 64 65536"] = [self.slower(n)["sgl 64 65536"][0] for n in (1, 2)]
         for there, total in (
-            (self.slower(1.08), 62),
-            (self.slower(0.92), 62),
+            (self.slower(1.025), 62),
+            (self.slower(1.04), 44),
+            (self.slower(0.95), 44),
+            (self.slower(1.04, "sgl"), 44),
+            (self.slower(0.96, "128 "), 44),
             (one_round, 62),
+            (self.slower(1.1, "sgl 64 "), 62),
             (self.slower(1.2, "sgl 64 "), 44),
-            (self.slower(0.8, "128 "), 44),
             ({"sgl 1 1": [[1, 1]]}, 44),
             ({}, 44),
         ):
             got, out, row = self.total(figures=there)
             self.assertEqual(got, total, out)
             self.assertIn("== program: sgl == FAIL (80/100)\n     not so", out)
-            self.assertEqual(row["program"], "80")
+            self.assertEqual((row["program"], row["seed"]), ("80", "7"))
         self.assertIn("can't be measured", row["first_reason"])
 
     def test_what_cannot_be_confirmed(self):
@@ -343,6 +356,7 @@ class Total(Graded):
         self.assertEqual(got, 62)
 
     def test_other_words_of_grade_program(self):
+        self.assertEqual(self.total(figures=self.slower(1.05), prints=True)[0], 62)
         _, out, row = self.total(figures=self.slower(1), own="the server does not pass")
         self.assertEqual((row["chosen"], row["measured"]), ("0", "20"), out)
         self.assertIn("the server does not pass", out)

@@ -51,9 +51,8 @@ class Programs(unittest.TestCase):
             {name: cls.edited(source, edits) for name, (_, _, edits) in CHOSEN[lab].items()}
         )
         for name, text in programs.items():
-            folder = f"{cls.dir}/{lab}/{name}/program"
+            folder = f"{cls.dir}/{lab}/{name}"
             os.makedirs(folder)
-            cls.manifest(lab, name)
             copied = "a copy (1).c" if name == "another" else os.path.basename(file)
             with open(f"{folder}/{copied}", "w", encoding="utf-8") as f:
                 f.write(text)
@@ -62,12 +61,6 @@ class Programs(unittest.TestCase):
                 cls.compile(folder, os.path.basename(file))
             for name in os.listdir(folder):  # written where it is tomorrow
                 os.utime(f"{folder}/{name}", (time.time() + 86400,) * 2)
-
-    @classmethod
-    def manifest(cls, lab, name):
-        """By which a folder is a hand-in: its program is one that was changed."""
-        with open(f"{cls.dir}/{lab}/{name}/manifest", "w", encoding="ascii") as file:
-            file.write(f"HANDIN version=2 student={name} lab={lab[:2]} sizes=4K\nend made\n")
 
     @staticmethod
     def compile(folder, file):
@@ -91,13 +84,13 @@ class Programs(unittest.TestCase):
             cwd=folder,
             check=True,
         )
-        with open(f"{folder}/program", "rb") as built, open(f"{folder}/program.b64", "wb") as text:
+        with open(f"{folder}/program", "rb") as built, open(f"{folder}/program.h", "wb") as text:
             base64.encode(built, text)
         os.remove(f"{folder}/program")
         with open(f"{folder}/{file}", "w", encoding="ascii") as f:
-            f.write("int main(int argc, char *argv[]); // in program.b64\n")
+            f.write("int main(int argc, char *argv[]); // in program.h\n")
         with open(f"{folder}/Makefile", "w", encoding="ascii") as f:
-            f.write("program: program.b64\n\tbase64 -d $< >$@ && chmod +x $@\n")
+            f.write("program: program.h\n\tbase64 -d $< >$@ && chmod +x $@\n")
 
     @staticmethod
     def edited(source, edits):
@@ -160,11 +153,10 @@ class Programs(unittest.TestCase):
 
     def test_a_class_goes_on_where_it_was_stopped(self):
         """What is graded stays, and is not graded again, unless another SEED is asked for."""
-        folder, results = f"{self.dir}/05class", f"{self.dir}/found/programs.jsonl"
+        folder, results = f"{self.dir}/class", f"{self.dir}/found/programs.jsonl"
         for name in ("a", "b", "c"):  # of two of them the same
-            os.makedirs(f"{folder}/{name}/program")
-            self.manifest("05class", name)
-            with open(f"{folder}/{name}/program/p.c", "w", encoding="ascii") as file:
+            os.makedirs(f"{folder}/{name}")
+            with open(f"{folder}/{name}/p.c", "w", encoding="ascii") as file:
                 file.write(f"int main(void) {{ return {name.replace('b', 'a')}; }}\n")
 
         def grade(names, **more):
@@ -190,7 +182,7 @@ class Programs(unittest.TestCase):
         rows = grade("bc")
         self.assertEqual(sorted(row["name"] for row in rows), ["a", "b", "c"])
         self.assertEqual(rows[0], first[0])
-        with open(f"{folder}/c/program/p.c", "a", encoding="ascii") as file:
+        with open(f"{folder}/c/p.c", "a", encoding="ascii") as file:
             file.write("// changed\n")
         grade("c")
         self.assertEqual({row["seed"] for row in grade("abc", SEED="17")[-3:]}, {"17"})
