@@ -117,7 +117,7 @@ class Collect(Folder):
             self.put(name)
         one = ["Makefile", "a (1).c"]
         self.assertEqual(programs("one", "06"), ([("one", "06")], one))
-        both = ([("one", "05"), ("two", "05")], [*one, "help/help.h", "main.c"])
+        both = ([("one", "05"), ("two", "05")], [*one, "main.c", "help/help.h"])
         self.assertEqual(programs(), both)
         self.assertEqual(programs(lab="04"), ([], []))
         self.put("one/handin.zip", handin("1"))
