@@ -57,6 +57,8 @@ def reasons(sample, step, victim, sent):
         silent = f"the peer is silent: no '{line}' from it"
         closed = f"the peer closed the connection(: no| before this side's) '{line}'"
         said.append(silent if sent == signal.SIGSTOP else closed)
+        if step == "verdict":  # who has the peer's may have ended before it is struck
+            said.append(closed)
     return said
 
 

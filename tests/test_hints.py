@@ -108,7 +108,8 @@ class OldErrors(PairTest):
             for sample in SAMPLES:
                 for call in self.CALLS:
                     env = {**os.environ, "LD_PRELOAD": FAIL_VERBS, "HV_FAIL": f"{call}:1:-1:on"}
-                    side = run(sample, "-p", port, "--timeout", "5", "127.0.0.1", env=env)
+                    old = ["--api", "post"] if sample == "16_extended" else []
+                    side = run(sample, "-p", port, "--timeout", "5", *old, "127.0.0.1", env=env)
                     with self.subTest(sample=sample, call=call):
                         self.assertEqual(side.status, 1, side)
                         self.assertRegex(side.err, rf"client: {call}[^:(]*(;.*)?\n  hint")
