@@ -14,13 +14,14 @@ import re
 import sys
 from collections import defaultdict, namedtuple
 
-Node = namedtuple("Node", "kind ports id head links")  # links: port: its peer's id, port; the rest
+# links: by port its peer's id and port, the rest, its line
+Node = namedtuple("Node", "kind ports id head links")
 NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"(.*)')
 NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
-# ibnetdiscover's own, and what it and ibsim's library say on stderr; ibsim passes over them.
+# ibnetdiscover's own, and what it and ibsim's library say on stderr: ibsim passes over it.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
-MOST_PORTS = 254  # a port's number is a byte, and 255 means "any port"
+MOST_PORTS = 254  # a byte; 255 is "any port"
 MOST_HOSTS = 48000  # of 49,151 LIDs
 
 
@@ -96,9 +97,9 @@ def read(text):
             port, peer, peer_port, options, comment = found.groups()
             # ibsim takes x=1 in a name for an option, and it reads the width of a link at a switch's
             # end, but not at a router's: 4x then, at both.
-            more = options + re.sub('".*"', '""', comment)
             router = nodes[-1].kind == "Rt" or peer.startswith("R-")
-            nodes[-1].links[int(port)] = peer, int(peer_port or 1), "" if router else more
+            more = "" if router else options + re.sub('".*"', '""', comment)
+            nodes[-1].links[int(port)] = peer, int(peer_port or 1), more, number
         elif re.match("[a-z]+=", line):
             guids.append(line.split("#")[0])
         elif found := NODE.match(line):
@@ -116,11 +117,11 @@ def read(text):
 
 def check(nodes):
     """What else is wrong is for ibsim to say."""
-    links = {(node.id, port): link[:2] for node in nodes for port, link in node.links.items()}
-    for end, other in links.items():
-        if links.get(other) != end:
+    links = {(node.id, port): link for node in nodes for port, link in node.links.items()}
+    for end, (*other, _, number) in links.items():
+        if links.get(tuple(other), ())[:2] != end:
             ends = '"{}"[{}] goes to "{}"[{}]'.format(*end, *other)
-            sys.exit(f"fabric: {ends}, but not back: a link stands at both of its ends")
+            sys.exit(f"fabric: line {number}: {ends}, but not back")
     for node in nodes:
         if not 1 <= node.ports <= MOST_PORTS:
             sys.exit(f'fabric: "{node.id}" has {node.ports} ports; a node has 1 to {MOST_PORTS}')
@@ -141,7 +142,7 @@ def main(topology, hosts):
     check(nodes)
     for node in nodes:
         print(node.head)
-        for port, (peer, peer_port, more) in sorted(node.links.items()):
+        for port, (peer, peer_port, more, _) in sorted(node.links.items()):
             print(f'[{port}]\t"{peer}"[{peer_port}]{more}')
         print()
 
