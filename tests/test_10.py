@@ -197,11 +197,13 @@ class Crowd(SrqTest):
         dice = random.Random(10)
         port, server = self.begin("--timeout", 300)
         doomed = sorted(dice.sample(range(64), 10))
-        clients = []
-        for k in range(64):
-            args = ["-n", 1000000 if k in doomed else 4, "-S", 100 * k, "--timeout", 300]
-            clients.append(self.client(port, 64, *args))
-        for sent, said in (
+
+        def come(numbers):
+            work = {k: ["-n", 1000000 if k in doomed else 4, "-S", 100 * k] for k in numbers}
+            return [self.client(port, 64, *work[k], "--timeout", 300) for k in numbers]
+
+        clients = come(range(32))
+        for sent, said in (  # before all are there: then nobody listens any more
             (line(64, gid="fe80::1234"), b"ibv_modify_qp to RTR with your GID"),
             (line(64, gid="::"), b"only one side has a GID"),
             (line(64, size=4096), b"work= is malformed"),
@@ -209,6 +211,7 @@ class Crowd(SrqTest):
             with self.meet(port) as tcp:
                 tcp.sendall(sent)
                 self.assertIn(said, tcp.recv(4096))
+        clients += come(range(32, 64))
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
         regions = []
