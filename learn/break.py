@@ -31,14 +31,13 @@ TRIES = 3
 Run = namedtuple("Run", "output server client pcap")
 
 # What can happen, by a word in what the two sides print. The first one that is found counts;
-# before them, a status of a completion, the client's before the server's.
+# before them, a status of a completion or another request's, the client's before the server's.
 OUTCOMES = (
     ("refused", r"refused a client"),
     ("modify", r"ibv_modify_qp to"),
     ("full", r"ibv_post_send.*: Cannot allocate memory"),
     ("post", r"ibv_post_send"),
     ("batch", r"ibv_wr_complete"),
-    ("another", r"another request's completion"),
     ("destroy", r"ibv_(destroy|dereg)_\w+: "),
     ("silent", r"no completion of"),
     ("overrun", r"CQ error"),
@@ -83,9 +82,9 @@ def head(step):
 
 def outcome(client, server):
     """A word for what these two have printed."""
-    for side in (client, server):
-        if found := re.search(r"\(status (\d+)\)", side):
-            return f"status {found[1]}"
+    for side in (client, server):  # who gives up first leaves the other one a status, too
+        if found := re.search(r"\(status (\d+)\)|another request's completion", side):
+            return f"status {found[1]}" if found[1] else "another"
     for word, pattern in OUTCOMES:
         if re.search(pattern, client + "\n" + server):
             return word

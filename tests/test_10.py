@@ -180,7 +180,7 @@ class Dying(SrqTest):
         server.kill()
         end(server)
         reason = (
-            r"completion of the SEND: transport retry counter exceeded \(status 12\)"
+            r"completion of the SEND: (transport retry counter exceeded|remote operation error) "
             "|no completion of the permission in 6 s"
         )
         self.check_failed(end(client), SAMPLE, "client", reason)
