@@ -86,7 +86,7 @@ $("found").textContent = JSON.stringify({...found, wrong});
 def copied(side, lab):
     """Bytes that the NIC has read and written there, as its trace says; and what it refused."""
     with open(f"{COPY}/results/show/{lab}/{side}.kernel", encoding="utf-8") as file:
-        events = re.findall(r"(?m)^(.*) \[\d+\] .* (copy|copied): \(.*?\) ?(.*)", file.read())
+        events = re.findall(r"(?m)^.*-(\d+) +\[\d+\] .* (copy|copied): \(.*?\) ?(.*)", file.read())
     total, refused, entered = [0, 0], 0, {}
     for thread, kind, values in events:
         if kind == "copy":
