@@ -14,7 +14,7 @@ SIDES = {"client": "10.0.1.2", "server": "10.0.1.1"}
 OTHER = {"client": "server", "server": "client"}
 MOST = 600  # events of a page, from the first
 LATE = 40  # of those behind them that tell how it ended: so many of the first, and of the last
-KERNEL = re.compile(r"(.*) \[\d+\] .* ([\d.]+): (\w+): \(.*?\) ?(.*)")
+KERNEL = re.compile(r".*-(\d+) +\[\d+\] .* ([\d.]+): (\w+): \(.*?\) ?(.*)")
 TEXTS = ("out", "err", "tcp_out", "tcp_in")
 # Of events at the same microsecond: the program posts before the NIC works, and polls after it.
 RANKS = (("copy", "atomic", "sent", "arrived", "cqe"), ("poll", "cq_event", "tcp_in"), TEXTS[:2])
