@@ -298,7 +298,7 @@ PLANTED = {
         ),
         "copies-no-mib": (
             "copy",
-            "copy: the NIC read the blocks themselves\n.*--block-size=1048577",
+            "copy: the NIC read the blocks themselves\n.*--block-size=1048578",
             [
                 (
                     r"method == METHOD_COPY(?= |\))",
