@@ -262,12 +262,12 @@ static void wc_flush(void) {
 }
 static void wc_bind(void) {
     connect_pair(ALL_RIGHTS, false);
-    struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-    if (!mw) die(errno, "ibv_alloc_mw");
+    struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+    if (!window) die(errno, "ibv_alloc_mw");
     char *target = new_page();
     wr = (struct ibv_send_wr){.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED};
-    wr.bind_mw.mw = mw;
-    wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+    wr.bind_mw.mw = window;
+    wr.bind_mw.rkey = ibv_inc_rkey(window->rkey);
     wr.bind_mw.bind_info.mr = reg(target, PAGE, 0); /* which doesn't allow it */
     wr.bind_mw.bind_info.addr = (uintptr_t)target;
     wr.bind_mw.bind_info.length = 8;
