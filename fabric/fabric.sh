@@ -59,8 +59,8 @@ write_files() { # what OpenSM, bash and the commands read
 	mkdir "$FABRIC/bin"
 	mkfifo "$FABRIC/console"
 	: >"$FABRIC/opensm.log"
-	# OpenSM looks at its log's file, and at the other SM, often enough for a lab. At the fabric it
-	# looks after a trap and when told to (sweep), not in the middle of a step; 0 would stop all.
+	# OpenSM looks at its log's file and the other SM often enough for a lab; at the fabric only
+	# after a trap and when told to (sweep). 0 would stop all.
 	printf '%s\n' 'force_log_flush TRUE' 'sminfo_polling_timeout 1000' 'sweep_interval 9999' \
 		>"$FABRIC/opensm.conf"
 	printf '%s\n' '[ ! -f ~/.bashrc ] || . ~/.bashrc' 'PATH=$FABRIC/bin:$PATH' \
@@ -226,7 +226,11 @@ do_stop-sm() {
 	[ -n "$pids" ] || die "no OpenSM at $1"
 	# shellcheck disable=SC2086 # several
 	kill $pids
-	while [ -n "$(processes -xF "FABRIC_SM=$FABRIC $id")" ]; do sleep 0.1; done
+	for _ in {1..600}; do
+		[ -n "$(processes -xF "FABRIC_SM=$FABRIC $id")" ] || return
+		sleep 0.1
+	done
+	die "it does not end"
 }
 
 # A shell script that reads /sys by itself. The library puts that elsewhere for as long as a process

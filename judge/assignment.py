@@ -14,7 +14,7 @@ from sandbox import OPEN
 from trace import NONE, counter
 from transfer import RIGHTS, Transfer
 
-WORK = "/run/grade"  # the reference, and all hand-ins: students' programs may not look at it
+WORK = "/run/grade"  # the reference: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
 EAGER = {"07": ["chrt", "-f", "1"]}  # what the reference is started by to look at once
 DENSE = Layout(100, 40, 100)  # no gaps

@@ -49,7 +49,7 @@ def put_together(h, seed, built):
         cwd=built,
     )
     for path in h.program:  # as new: make warns of files of the future
-        at = f"{built}/hand-ins/0/{os.path.relpath(path, h.base)}"
+        at = f"{built}/hand-in/{os.path.relpath(path, h.base)}"
         os.makedirs(os.path.dirname(at), exist_ok=True)
         shutil.copyfile(path, at)
     for name in ("course.so", "other_device.so"):
@@ -58,7 +58,7 @@ def put_together(h, seed, built):
     entry = {"name": h.student or h.name, "student": h.student, "seed": seed}
     if h.student:
         entry["block_size"] = expected.of_student(h.student).layout.block_size
-    Path(built, "class.json").write_text(json.dumps([entry]), "ascii")
+    Path(built, "entry.json").write_text(json.dumps(entry), "ascii")
 
 
 def in_a_vm(h, seed, rubric):

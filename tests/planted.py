@@ -913,7 +913,7 @@ HOSTILE = r"""
 int main(void)
 {
     const char *const secret[] = {"ROOT/05_gather_write/gather_write.c", "/run/grade/reference",
-                                  "/run/grade/hand-ins", "/root/.profile", "/run/cmd"};
+                                  "/root/.profile", "/run/cmd"};
     int seen = 0, written = open("ROOT/results/by-a-student", O_CREAT | O_WRONLY, 0666) >= 0;
     for (unsigned i = 0; i < sizeof(secret) / sizeof(*secret); i++)
         seen += open(secret[i], O_RDONLY) >= 0;

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, main, ran
 
 SIZE = 262144
 
@@ -86,16 +86,8 @@ class Above(unittest.TestCase):
 class Vector(unittest.TestCase):
     def test_the_assignments_data_by_mpi(self):
         """One row of make bench-mpi's table: each way moves it; MPI copies, so it is not the fastest."""
-        ended = subprocess.run(
-            ["timeout", "-s", "KILL", "900", "make", "-s", "bench-mpi", "BLOCKS=4096"],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(ended.returncode, 0, ended.stdout)
+        ended = ran(["make", "-s", "bench-mpi", "BLOCKS=4096"], cwd=ROOT)
+        self.assertEqual(ended.returncode, 0, ended)
         block, *figures = re.findall(r"[\d.]+", ended.stdout.splitlines()[-1])
         self.assertEqual((block, len(figures)), ("4096", 8), ended.stdout)
         *ours, libfabric, ucx = map(float, figures)
