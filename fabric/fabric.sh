@@ -43,7 +43,7 @@ processes() { # which have this in their environment; the options are grep's
 # --- Around the shell.
 
 end_all() {         # FOLDER: kills what is left of a fabric until nothing is, and removes its files
-	local pids how=HUP # upon which a shell gives back the terminal as it was
+	local pids how=HUP # a shell then gives back the terminal as it was
 	while pids=$(processes -xF "FABRIC=$1") && [ -n "$pids" ]; do
 		# shellcheck disable=SC2086 # several
 		kill -$how $pids 2>/dev/null
@@ -58,7 +58,7 @@ end_all() {         # FOLDER: kills what is left of a fabric until nothing is, a
 write_files() { # what OpenSM, bash and the commands read
 	mkdir "$FABRIC/bin"
 	mkfifo "$FABRIC/console"
-	: >"$FABRIC/opensm.log"
+	touch "$FABRIC/"{opensm,ibsim}.log
 	# OpenSM looks at its log's file and the other SM often enough for a lab; at the fabric only
 	# after a trap and when told to (sweep). 0 would stop all.
 	printf '%s\n' 'force_log_flush TRUE' 'sminfo_polling_timeout 1000' 'sweep_interval 9999' \
@@ -135,8 +135,8 @@ since() { # LOG BYTE: what the log says from there on
 	tail -c "+$(($2 + 1))" "$FABRIC/$1.log"
 }
 
-# LOG BYTE [-z] PATTERN: until the log matches from there on; -z: over several lines. 10,000 hosts took
-# five minutes on a very busy machine.
+# LOG BYTE [-z] PATTERN: until the log matches from there on; -z: over several lines. 10,000 hosts
+# took five minutes.
 wait_for() {
 	local deadline=$((SECONDS + 3600))
 	until since "$1" "$2" | grep -qE "${@:3}"; do
@@ -220,17 +220,14 @@ do_start-sm() {
 
 do_stop-sm() {
 	[ $# = 1 ] || usage stop-sm
-	local pids
+	local pid pids
 	find_node "$1"
 	pids=$(processes -xF "FABRIC_SM=$FABRIC $id")
 	[ -n "$pids" ] || die "no OpenSM at $1"
-	# shellcheck disable=SC2086 # several
-	kill $pids
-	for _ in {1..600}; do
-		[ -n "$(processes -xF "FABRIC_SM=$FABRIC $id")" ] || return
-		sleep 0.1
+	for pid in $pids; do
+		kill "$pid"
+		timeout 60 tail -s 0.1 --pid="$pid" -f /dev/null || die "OpenSM does not end"
 	done
-	die "it does not end"
 }
 
 # A shell script that reads /sys by itself. The library puts that elsewhere for as long as a process

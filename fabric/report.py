@@ -136,11 +136,12 @@ def loops():
     fabric, levels = Fabric(), {}
     engine = re.findall(r"(\w+) tables configured", read_file("opensm.log"))[-1]
     if engine in ("lash", "dfsssp", "nue", "torus"):  # they give service levels
-        # One path at a time: a longer answer is several packets, which the simulator does not do.
+        # One at a time: a longer answer is several packets, which ibsim does not do.
         for a, b in fabric.pairs("all"):
-            ask = ["saquery", "-p", "--src-to-dst", f"{a}:{b}"]
+            ask = ["saquery", "-t", "9999", "-p", "--src-to-dst", f"{a}:{b}"]
             said = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
-            levels[a, b] = int(re.search(r"\bsl\.+(\w+)", said)[1], 0)
+            found = re.search(r"\bsl\.+(\w+)", said) or sys.exit("fabric: OpenSM does not answer")
+            levels[a, b] = int(found[1], 0)
     print(f"routing {engine}, service levels {', '.join(map(str, sorted({0, *levels.values()})))}")
     cycle = fabric.cycle(levels)
     for channel in cycle:

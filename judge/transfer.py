@@ -108,7 +108,11 @@ class Transfer:
         if step == "prepared" and self.slow:
             peer = pair.sides[OTHER[role]].process
             peer.send_signal(signal.SIGSTOP)
-            subprocess.run(["sh", "-c", f"(sleep .2; kill -CONT {peer.pid}) &"], check=True)
+            again = (
+                "for i in 1 2 3 4 5 6; do kill -CONT $0; sleep .01; kill -STOP $0; sleep .02; done"
+            )
+            slowly = f"(sleep .2; {again}; kill -CONT $0) 2>/dev/null &"
+            subprocess.run(["sh", "-c", slowly, str(peer.pid)], check=True)
 
     # ---- afterwards ----
 
