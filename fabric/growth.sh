@@ -18,18 +18,17 @@ for hosts; do
 		paste -sd ' ' | tee -a $table
 done
 gnuplot <<END
-set terminal svg size 900,600 font 'sans,13' background 'white'
+set terminal svg background 'white'
 set output 'results/fabric-growth.svg'
 set logscale xy
 set key left top
 set xlabel 'hosts'
 set arrow from 48000, graph 0 to 48000, graph 1 nohead dashtype 2
 set label 'slides: 48,000' at 48000, graph 0.05 right offset -1, 0
-stats '$table' using (last = \$1, packets = \$7, cpu = \$4) nooutput
+stats '$table' using (last = \$1, packets = \$7) nooutput
 plot [5:60000] '$table' using 1:7 with linespoints lw 2 title 'packets that OpenSM sent', \
 	packets / last * x with lines lc 1 dashtype 2 title 'as many a host as the last', \
 	'$table' using 1:4 with linespoints lc 2 lw 2 title 'CPU seconds of OpenSM', \
-	cpu / last * x with lines lc 2 dashtype 2 notitle, \
 	'$table' using 1:6 with linespoints lc 3 lw 2 title 'memory of OpenSM (MB)'
 END
 echo "results/fabric-growth.svg"

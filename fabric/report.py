@@ -216,8 +216,7 @@ def in_words(fabric, count):
 
 
 def fabric_map(file="fabric.html"):
-    fabric, memory = Fabric(), os.environ["FABRIC"] + "/before.json"
-    before = json.loads(read_file("before.json")) if os.path.exists(memory) else {}
+    fabric, before = Fabric(), json.loads(read_file("before.json"))
     count = fabric.load("all" if len(fabric.hosts) <= MANY else "shift")
     parts, body = dict(in_words(fabric, count)), picture(fabric, count)
     for title, sentences in parts.items():
@@ -228,7 +227,7 @@ def fabric_map(file="fabric.html"):
         body += "</details>\n"
     with open(file, "w", encoding="utf-8") as page:
         page.write(PAGE.format(time=time.strftime("%H:%M:%S"), body=body))
-    with open(memory, "w", encoding="utf-8") as new:
+    with open(os.environ["FABRIC"] + "/before.json", "w", encoding="utf-8") as new:
         json.dump(parts, new)
     print(f"{file}: open it in a browser" + ("; red: not so at the last map" if before else ""))
 

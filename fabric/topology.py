@@ -19,7 +19,7 @@ Node = namedtuple("Node", "kind ports id head links")
 NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"(.*)')
 NAME = re.compile(r'[^#]*#\s*"?(.*?)"?\s*((?:base|enhanced) port 0.*)?$')
 LINK = re.compile(r'\[(\d+)\][^"]*"([^"]*)"\s*(?:\[(\d+)\])?([^#]*)(.*)')
-# ibnetdiscover's own, and what it and ibsim's library say on stderr: ibsim passes over it.
+# ibnetdiscover's own, and what it and ibsim's library say on stderr.
 OTHER = re.compile(r"#|(Non-)?Chassis |Hostname: |(ibwarn|src/\w+\.c):|$")
 MOST_PORTS = 254  # a byte; 255 is "any port"
 MOST_HOSTS = 48000  # of 49,151 LIDs
@@ -91,7 +91,7 @@ def generate(kind, hosts):
 
 def read(text):
     """The nodes of a description, as ibsim takes them."""
-    nodes, guids = [], []
+    nodes, guids, ids = [], [], set()
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if nodes and (found := LINK.match(line)):
             port, peer, peer_port, options, comment = found.groups()
@@ -105,6 +105,9 @@ def read(text):
         elif found := NODE.match(line):
             kind, ports, node_id, rest = found.groups()
             name, lids = found.groups("") if (found := NAME.match(rest)) else ("", "")
+            if node_id in ids:
+                sys.exit(f'fabric: line {number}: "{node_id}" is there twice')
+            ids.add(node_id)
             name = name.replace('"', "'")[:60] or node_id  # ibsim takes no line of 256 bytes
             kind = kind.replace("Hca", "Ca")
             head = f'{kind}\t{ports} "{node_id}"\t# "{name}" {lids}'
@@ -118,13 +121,15 @@ def read(text):
 def check(nodes):
     """What else is wrong is for ibsim to say."""
     links = {(node.id, port): link for node in nodes for port, link in node.links.items()}
-    for end, (*other, _, number) in links.items():
-        if links.get(tuple(other), ())[:2] != end:
-            ends = '"{}"[{}] goes to "{}"[{}]'.format(*end, *other)
-            sys.exit(f"fabric: line {number}: {ends}, but not back")
     for node in nodes:
         if not 1 <= node.ports <= MOST_PORTS:
             sys.exit(f'fabric: "{node.id}" has {node.ports} ports; a node has 1 to {MOST_PORTS}')
+        for port, (peer, peer_port, _, number) in node.links.items():
+            here = f'fabric: line {number}: "{node.id}"[{port}]'
+            if port > node.ports:
+                sys.exit(f"{here}: it has {node.ports} ports")
+            if links.get((peer, peer_port), ())[:2] != (node.id, port):
+                sys.exit(f'{here} goes to "{peer}"[{peer_port}], but not back')
     if not any(node.kind == "Ca" and 1 in node.links for node in nodes):
         sys.exit("fabric: no host (Ca) has a link at its port 1, where the simulated tools sit")
 

@@ -82,8 +82,8 @@ class Wrong(unittest.TestCase):
         ('[2] "b"[1]\n', "", 'line 6: "b"[1] goes to "s"[2], but not back'),
         ('"b"[1]', '"c"[1]', 'line 3: "s"[2] goes to "c"[1], but not back'),
         ("Switch 2", "Switch 300", '"s" has 300 ports'),
-        ("[2]", "[3]", "the simulator has ended: bad port num 3"),
-        (GOOD, GOOD + 'Ca 1 "a"\n[1] "s"[1]', "the simulator has ended: node id a already exists"),
+        ("[2]", "[3]", 'line 3: "s"[3]: it has 2 ports'),
+        (GOOD, GOOD + 'Ca 1 "a"\n[1] "s"[1]', 'line 8: "a" is there twice'),
     )
 
     def said(self, **env):
