@@ -24,7 +24,7 @@ from words import STATUSES, say, wrapped
 
 ROOT = handout.ROOT
 TESTENV = f"{ROOT}/testenv/testenv.sh"
-PATCHES = f"{ROOT}/tests/breakit"
+PATCHES = f"{ROOT}/tests/mistakes"
 COPIES = f"{ROOT}/build/break"
 PACKETS = 14  # lines of the ladder that are shown
 TRIES = 3

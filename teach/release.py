@@ -5,7 +5,7 @@
     release.py LAB...       05 06 07, or all
 
 In there these labs' samples are starters. What would give their solutions away is left out: what places.txt
-says of them, tests/mutants.txt, and their break-it patches, since a patch shows the lines around its change.
+says of them, what students get wrong (tests/mistakes), since a patch shows the lines around its change.
 make check runs a student's program against the sample: so learn/reference/PROCESSOR holds these, built,
 without symbols.
 """
@@ -55,7 +55,8 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        os.remove(f"{root}/tests/mutants.txt")
+        for path in glob.glob(f"{root}/tests/mistakes/*.txt"):
+            os.remove(path)
         for name in ("places.txt", "places.zh.txt"):
             keep_places(f"{root}/learn/{name}", labs)
         for lab in labs:
@@ -64,7 +65,7 @@ def release(labs):
             text = starter.starter(starter.read(path), listed[lab])
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-            for patch in glob.glob(f"{root}/tests/breakit/*.patch"):
+            for patch in glob.glob(f"{root}/tests/mistakes/*.patch"):
                 if starter.read(patch).startswith(f"sample: {lab}_"):
                     os.remove(patch)
         subprocess.run(

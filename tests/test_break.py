@@ -233,5 +233,5 @@ class Driven(unittest.TestCase):
         with open(f"{tree}/05_gather_write/gather_write.c", "a", encoding="utf-8") as file:
             file.write("/* is not written yet (TODO 1) */\n")
         self.assertIn("is a starter here", self.make("STEP=21", cwd=tree, typed="1\n").stdout)
-        os.remove(f"{tree}/tests/breakit/{STEPS[21].name}.patch")
+        os.remove(f"{tree}/tests/mistakes/{STEPS[21].name}.patch")
         self.assertIn("not in this release", self.make("STEP=21", cwd=tree, typed="1\n").stdout)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make check: the samples pass, half-written programs have the parts that are written, and of what students get
-wrong (mutants.txt) it names the part and the reason."""
+wrong (mistakes/check.txt) it names the part and the reason."""
 import contextlib
 import io
 import itertools
@@ -15,6 +15,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import mistakes
 from samples import ROOT, main, some
 
 sys.path[:0] = [f"{ROOT}/judge", f"{ROOT}/learn"]
@@ -25,26 +26,8 @@ import pieces  # noqa: E402
 import probes  # noqa: E402
 import starter  # noqa: E402
 
-FEW = 6  # of the mutants, in the quick tests
+FEW = 6  # of the mistakes, in the quick tests
 FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -w -Icommon -Iblocks"
-
-
-def mutants():
-    """Of each: lab, name, part, what its reason must have, and the edits as pairs of old and new text."""
-    found = []
-    for piece in starter.read(f"{ROOT}/tests/mutants.txt").split("\n== ")[1:]:
-        head, says, *lines = piece.rstrip("\n").split("\n")
-        edits, kinds = [], ""
-        for line in lines:
-            if line[:1] == "-" and kinds[-1:] != "-":
-                edits.append([[], []])
-            kinds += line[:1]
-            edits[-1]["-+".index(line[:1])].append(line[1:])
-        part, _, reason = says.partition(" | ")
-        found.append(
-            (*head.split(" "), part, reason, [["\n".join(side) for side in edit] for edit in edits])
-        )
-    return found
 
 
 class Check(unittest.TestCase):
@@ -92,12 +75,8 @@ class Check(unittest.TestCase):
     def wrong(self, wanted):
         """Mutants are found, each by the part and the reason that lead there."""
         programs = {}
-        for lab, name, _, _, edits in wanted:
-            source = starter.read(starter.sample_of(lab))
-            for old, new in edits:
-                self.assertEqual(source.count(old), 1, f"{lab} {name}: '{old}'")
-                source = source.replace(old, new)
-            programs[f"{lab} {name}"] = lab, source
+        for mistake in wanted:
+            programs[f"{mistake.lab} {mistake.name}"] = mistake.lab, mistake.program()
         rows = self.judged(programs, first=True)
         for lab, name, part, reason, _ in wanted:
             with self.subTest(lab=lab, mutant=name):
@@ -144,7 +123,7 @@ class Check(unittest.TestCase):
 
     def test_some(self):
         """In the quick tests."""
-        few = [each for each in mutants() if each[0] not in check.BLOCKS]
+        few = [each for each in mistakes.read("check") if each[0] not in check.BLOCKS]
         self.wrong(few[:: len(few) // FEW])
         self.halves([*self.in_order("02"), ("05", [2, 3])])
 
@@ -264,12 +243,12 @@ class Check(unittest.TestCase):
     def test_blocks(self):
         for lab in check.BLOCKS:  # in the file's order, and in others
             self.halves([*self.in_order(lab)[1:], (lab, [4]), (lab, [2, 3])])
-        self.wrong(some([each for each in mutants() if each[0] in check.BLOCKS]))
+        self.wrong(some([each for each in mistakes.read("check") if each[0] in check.BLOCKS]))
 
     def test_mutants(self):
         wanted = [
             each
-            for each in mutants()
+            for each in mistakes.read("check")
             if each[0] not in check.BLOCKS
             and re.search(os.environ.get("MUTANTS", ""), " ".join(each[:2]))
         ]

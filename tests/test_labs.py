@@ -56,7 +56,7 @@ def setUpModule():
 
 
 class BreakIt(unittest.TestCase):
-    """tests/breakit: each patch's head says what the two sides print, and on which kernel
+    """tests/mistakes: each patch's head says what the two sides print, and on which kernel
     one prints something else."""
 
     def scripts(self, step, about):
@@ -73,7 +73,7 @@ class BreakIt(unittest.TestCase):
 
     def test_each_patch_shows_what_the_handout_promises(self):
         steps = list(handout.steps("en").values())
-        patches = sorted(os.listdir(os.path.join(ROOT, "tests", "breakit")))
+        patches = sorted(glob.glob("*.patch", root_dir=f"{ROOT}/tests/mistakes"))
         self.assertEqual([f"{step.name}.patch" for step in steps], patches)
         heads = list(map(breaking.head, steps))
         breaking.COPIES = os.path.join(ROOT, "build", "breakit-" + os.path.basename(WORK))

@@ -13,14 +13,19 @@ import tempfile
 import time
 import unittest
 
-from planted import ANOTHER, GREEDY, HOSTILE, MOVES, PLANTED
+import mistakes
 from samples import ROOT, WITH_BLOCKS, main, some
 
 sys.path.append(f"{ROOT}/learn")
 import starter  # noqa: E402  pylint: disable=wrong-import-position
 
 
-CHOSEN = {lab: some(planted) for lab, planted in PLANTED.items()}
+PLANTED = mistakes.read("grade")
+CHOSEN = {}  # by lab, and by name
+for number in WITH_BLOCKS:
+    number = number[:2]
+    wrong = {each.name: each for each in PLANTED if each.lab == number and each.part != "right"}
+    CHOSEN[number] = some(wrong)
 
 
 class Programs(unittest.TestCase):
@@ -42,22 +47,19 @@ class Programs(unittest.TestCase):
         programs = {"right": source}
         if lab == "05":
             programs["starter"] = starter.starter(source, starter.places()[lab])
-            programs["another"] = cls.edited(source, ANOTHER)
-            programs["hostile"] = HOSTILE.replace("ROOT", ROOT)
-            programs["greedy"] = GREEDY
-        if lab == "06":
-            programs["another"] = cls.edited(source, MOVES)
-        programs.update(
-            {name: cls.edited(source, edits) for name, (_, _, edits) in CHOSEN[lab].items()}
-        )
+            for name in "hostile", "greedy":
+                with open(f"{ROOT}/tests/mistakes/{name}.c", encoding="ascii") as f:
+                    programs[name] = f.read().replace("ROOT", ROOT)
+        right = [each for each in PLANTED if (each.lab, each.part) == (lab, "right")]
+        programs |= {each.name: each.program() for each in (*CHOSEN[lab].values(), *right)}
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"
             os.makedirs(folder)
             copied = "a copy (1).c" if name == "another" else os.path.basename(file)
             with open(f"{folder}/{copied}", "w", encoding="utf-8") as f:
                 f.write(text)
-            part, reason, _ = CHOSEN[lab].get(name, ("builds", "", []))
-            if part != "builds" and not re.search("sanitizers", reason):
+            of = CHOSEN[lab].get(name)  # the others are compiled where they are graded
+            if of and of.part != "builds" and "sanitizers" not in of.reason:
                 cls.compile(folder, os.path.basename(file))
             for name in os.listdir(folder):  # written where it is tomorrow
                 os.utime(f"{folder}/{name}", (time.time() + 86400,) * 2)
@@ -92,20 +94,10 @@ class Programs(unittest.TestCase):
         with open(f"{folder}/Makefile", "w", encoding="ascii") as f:
             f.write("program: program.h\n\tbase64 -d $< >$@ && chmod +x $@\n")
 
-    @staticmethod
-    def edited(source, edits):
-        for pattern, new in edits:
-            changed = re.sub(pattern, new, source, flags=re.S)
-            assert changed != source, pattern
-            source = changed
-        return source
-
     def grade(self, lab):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
         only = [
-            f"{name}:{part}"
-            for name, (parts, _, _) in CHOSEN[lab].items()
-            for part in parts.split()
+            f"{each.name}:{part}" for each in CHOSEN[lab].values() for part in each.part.split()
         ] + ["hostile:sgl", "greedy:sgl"]
         only += [
             f"{name}:{part}"
@@ -127,10 +119,10 @@ class Programs(unittest.TestCase):
         self.assertIn("Score: 100/100", found["right"])
         self.assertNotIn("FAIL", found["right"])
         self.assertIn("Score: 100/100", found.get("another", found["right"]))
-        for name, (parts, reason, _) in CHOSEN[lab].items():
-            with self.subTest(program=name):
-                self.assertIn(f"== {parts.split()[-1]} == FAIL (0/", found[name])
-                self.assertRegex(found[name], reason)
+        for each in CHOSEN[lab].values():
+            with self.subTest(program=each.name):
+                self.assertIn(f"== {each.part.split()[-1]} == FAIL (0/", found[each.name])
+                self.assertRegex(found[each.name], each.reason)
         print(
             f"ok - programs: {lab}: {len(CHOSEN[lab])} wrong ones told from the right one, "
             f"in {sum(os.times()[:4]) - began:.0f} s of CPU",
@@ -197,6 +189,5 @@ class Programs(unittest.TestCase):
             self.assertIn("which programs?", ended.stderr)
 
 
-assert set(PLANTED) == {sample[:2] for sample in WITH_BLOCKS}
 if __name__ == "__main__":
     main()

@@ -135,7 +135,7 @@ def changed(name, sample, change):
 
 
 def broken(step):
-    patch = f"{ROOT}/tests/breakit/{step}.patch"
+    patch = f"{ROOT}/tests/mistakes/{step}.patch"
     with open(patch, encoding="utf-8") as file:
         sample = re.match("sample: (.*)", file.read())[1]
     return changed(f"{step}-{sample}", sample, ["git", "apply", "-p2", patch])
