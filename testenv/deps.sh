@@ -17,68 +17,6 @@ told() { # ENGLISH CHINESE
 }
 cache=${TESTENV_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hello-verbs}
 
-# What to look for: a command, or a file (patterns; any match will do). Then the
-# package that brings it on Debian and Ubuntu, Fedora, openSUSE, Arch.
-table='
-build gcc                              gcc               gcc                  gcc              gcc
-build make                             make              make                 make             make
-build /usr/include/stdio.h             libc6-dev         glibc-devel          glibc-devel      glibc
-build /usr/include/infiniband/verbs.h  libibverbs-dev    rdma-core-devel      rdma-core-devel  rdma-core
-build /usr/include/rdma/rdma_cma.h     librdmacm-dev     rdma-core-devel      rdma-core-devel  rdma-core
-build /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
-build python3                          python3           python3              python3          python
-build ibv_devinfo                      ibverbs-utils     libibverbs-utils     libibverbs-utils rdma-core
-vm    /etc/libibverbs.d/rxe.driver     ibverbs-providers libibverbs           libibverbs       rdma-core
-vm-x86_64  qemu-system-x86_64          qemu-system-x86   qemu-system-x86-core qemu-x86         qemu-system-x86
-vm-aarch64 qemu-system-aarch64         qemu-system-arm   qemu-system-aarch64-core qemu-arm     qemu-system-aarch64
-vm    static-busybox                   busybox-static    busybox              busybox-static   busybox
-vm    rdma                             iproute2          iproute              iproute2         iproute2
-vm    socat                            socat             socat                socat            socat
-vm    xz                               xz-utils          xz                   xz               xz
-vm    zstd                             zstd              zstd                 zstd             zstd
-vm    setpriv                          util-linux        util-linux           util-linux       util-linux
-vm    package-lists                    -                 -                    -                -
-bench gnuplot                          gnuplot-nox       gnuplot              gnuplot          gnuplot
-bench ib_write_bw                      perftest          perftest             perftest         perftest
-wire  tcpdump                          tcpdump           tcpdump              tcpdump          tcpdump
-wire  tshark                           tshark            wireshark-cli        wireshark        wireshark-cli
-wire  tc                               iproute2          iproute-tc           iproute2         iproute2
-fabric python3                         python3           python3              python3          python
-fabric ibsim                           ibsim-utils       ibsim                -                -
-fabric /usr/lib*/umad2sim/libumad2sim.so:/usr/lib*/*/umad2sim/libumad2sim.so  libumad2sim0  ibsim  -  -
-fabric opensm                          opensm            opensm               opensm           opensm
-fabric ibnetdiscover                   infiniband-diags  infiniband-diags     infiniband-diags infiniband-diags
-fabric dot                             graphviz          graphviz             graphviz         graphviz
-test  pytest                           python3-pytest    python3-pytest       python3-pytest   python-pytest
-above-nvme nvme                        nvme-cli          nvme-cli             nvme-cli         nvme-cli
-above-nfs  rpc.nfsd                    nfs-kernel-server nfs-utils            nfs-kernel-server nfs-utils
-above-nfs  mount.nfs                   nfs-common        nfs-utils            nfs-client       nfs-utils
-above-iser iscsid                      open-iscsi        iscsi-initiator-utils open-iscsi      open-iscsi
-above-rds  python3                     python3           python3              python3          python
-above-rsockets rcopy                   rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
-above-libfabric fi_pingpong            libfabric-bin     libfabric            libfabric        libfabric
-above-mpi  mpirun                      openmpi-bin       openmpi              openmpi          openmpi
-above-mpi  mpicc                       libopenmpi-dev    openmpi-devel        openmpi-devel    openmpi
-test  /usr/include/cmocka.h            libcmocka-dev     libcmocka-devel      libcmocka-devel  cmocka
-test  rping                            rdmacm-utils      librdmacm-utils      librdmacm-utils  rdma-core
-test  clang                            clang             clang                clang            clang
-test  /usr/lib*/clang/*/lib/*/libclang_rt.fuzzer*:/usr/lib*/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*  libclang-rt-dev  compiler-rt  clang  compiler-rt
-test  clang-format                     clang-format      clang-tools-extra    clang-tools      clang
-test  cppcheck                         cppcheck          cppcheck             cppcheck         cppcheck
-test  shellcheck                       shellcheck        ShellCheck           ShellCheck       shellcheck
-test  shfmt                            shfmt             shfmt                shfmt            shfmt
-test  black                            black             black                python3-black    python-black
-test  /usr/lib*/python3*/dist-packages/pyverbs:/usr/lib*/python3*/site-packages/pyverbs  python3-pyverbs  python3-pyverbs  python3-pyverbs  rdma-core
-test  sim_c                            similarity-tester -                   -                -
-test-all valgrind                         valgrind          valgrind             valgrind         valgrind
-test-all qemu-system-aarch64              qemu-system-arm   qemu-system-aarch64-core qemu-arm      qemu-system-aarch64
-test-all aarch64-linux-gnu-gcc            gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu cross-aarch64-gcc13 aarch64-linux-gnu-gcc
-test-all chromium                         chromium          chromium             chromium         chromium
-test-all modprobe                         kmod              kmod                 kmod             kmod
-test-all mmdebstrap                       mmdebstrap        mmdebstrap           mmdebstrap       mmdebstrap
-test-all /usr/share/keyrings/debian-archive-keyring.* debian-archive-keyring debian-keyring debian-archive-keyring debian-archive-keyring
-'
-
 lists() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
 there() { # THING
 	local pattern patterns
@@ -122,7 +60,7 @@ for wanted; do
 		[[ " $missing " = *" $thing "* ]] || missing+=" $thing"
 		[[ $name != - || $thing = package-lists || " $without " = *" $thing "* ]] || without+=" $thing"
 		[[ $name = - || " $packages " = *" $name "* ]] || packages+=" $name"
-	done <<<"$table"
+	done <"$(dirname "${BASH_SOURCE[0]}")/packages.txt"
 done
 [ -n "$missing" ] || exit 0
 

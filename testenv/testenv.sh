@@ -189,6 +189,12 @@ qemu_start() {
 	qemu=$!
 }
 
+lock() { # FILE [OPTION] - the file descriptor is in $held, in any case
+	held=''
+	{ exec {held}>"$1"; } 2>/dev/null && flock ${2:+"$2"} "$held"
+}
+unlock() { [ -z "${1:-$held}" ] || eval "exec ${1:-$held}>&-"; }
+
 # stopped - sets $stopped to the directory of a stopped VM with rxe0 up, from where this one can go
 # on (booting is most of what a command takes where VMs are emulated); makes it if there is none.
 stopped() {
@@ -344,219 +350,14 @@ run() {
 	exit "$(cat "$dir/status")"
 }
 
-# --- Terminals. A keeper process owns the VM, so that all terminals are equal. Each locks its
-# slot while it lives; when no slot is locked, the keeper ends and takes the VM with it. The kernel
-# drops the locks of whoever dies. $link leads to the session's directory; who comes or goes does
-# so under $link.lock.
-link=$cache/shell-$(uname -n)-$(id -u)-$(cksum <<<"$root" | cut -d ' ' -f 1)
-lock() { # FILE [OPTION] - the file descriptor is in $held, in any case
-	held=''
-	{ exec {held}>"$1"; } 2>/dev/null && flock ${2:+"$2"} "$held"
-}
-unlock() { [ -z "${1:-$held}" ] || eval "exec ${1:-$held}>&-"; }
-kept() { # is there a keeper for directory $1?
-	local free
-	[ -O "$1/keeper" ] || return # a directory of another user would be a trap
-	lock "$1/keeper" -ns
-	free=$?
-	unlock
-	((free))
-}
-
-keeper() { # DIR KERNEL
-	local n global used=1 end=$((SECONDS + ${TESTENV_LIMIT:-28800}))
-	dir=$1 kernel=$2
-	traps clean_up
-	start
-	while ((used)); do
-		alive "$qemu" || failed 125 "the VM failed"
-		((SECONDS < end)) || die 124 "the VM was stopped at the limit of ${TESTENV_LIMIT:-28800} s"
-		for n in 1 2 3 4 5; do pause; done
-		lock "$link.lock"
-		global=$held used=0
-		for n in $slots; do
-			lock "$dir/slot$n" -n || used=1
-			unlock
-		done
-		((used)) || rm -f "$link"
-		unlock "$global"
-	done
-}
-
-shell() {
-	local n global slot log
-	if native; then
-		say "a shell of this machine, which has an RDMA device: see ibv_devinfo"
-		exec bash
-	fi
-	[[ -t 0 && -t 1 ]] || die 2 "shell needs a terminal"
-	prepare
-	lock "$link.lock"
-	global=$held
-	if kept "$link"; then
-		dir=$(readlink "$link")
-	else
-		say "$(zh && echo 正在启动虚拟机 || echo starting a VM)"
-		session
-		printf %s "$root" >"$dir/project"
-		for n in $slots; do : >"$dir/slot$n"; done
-		lock "$dir/keeper" # inherited by the keeper, and so held until it is gone
-		setsid "$here/testenv.sh" keeper "$dir" "$kernel" \
-			</dev/null >/dev/null 2>"$dir/keeper.log" {global}>&- &
-		unlock
-		ln -sfn "$dir" "$link"
-	fi
-	for n in $slots none; do
-		[ "$n" != none ] || die 1 "all terminals of the VM are in use"
-		lock "$dir/slot$n" -n && break
-		unlock
-	done
-	slot=$held
-	unlock "$global"
-	exec {log}<"$dir/keeper.log" # still readable when the keeper has removed it
-	while kept "$dir" && [ ! -e "$dir/ready" ]; do pause; done
-	cat <&"$log" >&2
-	[ -e "$dir/ready" ] || exit 125
-
-	if zh; then
-		export LAB_LANG=zh # make doctor in there speaks it, too
-		cat <<-END
-			这台虚拟机有 Soft-RoCE 设备 rxe0，地址 10.0.0.1，GID 索引 1。这里看到的是本机的文件，但写入的
-			内容最后会丢弃，只有 results/ 下的保留。
-			这是 4 个终端中的第 $n 个：在另一个终端里运行同样的命令，就进入这台虚拟机。
-			用 exit 或 Ctrl-D 离开（没有反应时按 Ctrl-]）；最后一个离开时，虚拟机就结束。
-		END
-	else
-		cat <<-END
-			A VM with the Soft-RoCE device rxe0, address 10.0.0.1, GID index 1. The files are
-			this machine's, but writes are dropped at the end, except those under results/.
-			This is terminal $n of 4: the same command in another terminal joins this VM.
-			Leave with exit or Ctrl-D (Ctrl-] if it hangs); the last to leave ends the VM.
-		END
-	fi
-	tty=$(stty -g)
-	traps leave
-	trap '[ ! -p "$dir/control.in" ] || echo "size $$ $(stty size)" 1<>"$dir/control.in"' WINCH
-	{
-		stty size | sed 's/\(.*\) \(.*\)/stty rows \1 cols \2/'
-		echo "tty >/run/tty$$"
-		# Before each command the guest forgets what it has seen of the files, or
-		# a program built anew out here would not be the one that runs in there.
-		TESTENV_PASS="${TESTENV_PASS:-} TERM PS0 LAB_LANG"
-		# shellcheck disable=SC2016 # for the guest's bash
-		PS0='$(echo 3 >/proc/sys/vm/drop_caches)' script bash -i
-	} >"$dir/open$$"
-	tied socat -,rawer,escape=0x1d "UNIX-CONNECT:$dir/tty$n" <&0 {slot}>&- &
-	children=$!
-	# Opened for reading too: without a reader it would wait for one for ever.
-	echo "open $$ $((n + 1))" 1<>"$dir/control.in"
-	while alive "$children" && [ ! -e "$dir/end$$" ]; do pause; done
-	kept "$dir" && exit
-	printf '\n' >&2
-	cat <&"$log" >&2
-	die 125 "the VM is gone"
-}
-
-leave() { # the terminal is again what it was, and the slot free
-	kill -9 "$children" 2>/dev/null
-	wait "$children" 2>/dev/null
-	stty "$tty" 2>/dev/null # it complains, and yet all is restored
-	rm -f "$dir/open$$" "$dir/end$$"
-	kept "$dir" || rm -rf "$dir"
-}
-
-# --- A device in this machine itself.
-rxe_root() { # with root's rights, asking for them if need be
-	[ "$(id -u)" != 0 ] || return 0
-	command -v sudo >/dev/null || die 1 "$1 needs root"
-	exec sudo "$here/testenv.sh" "$@"
-}
-
-rxe_up() { # [NETDEV]
-	local netdev=${1:-} advice on
-	rxe_root rxe-up "$@"
-	command -v rdma >/dev/null || die 1 "the command rdma is missing; the package iproute2 brings it"
-	[ -e /sys/module/rdma_rxe ] || command -v modprobe >/dev/null ||
-		die 1 "the command modprobe is missing; the package kmod brings it"
-	if [ ! -e /sys/module/rdma_rxe ] && ! modprobe rdma_rxe; then
-		# shellcheck source=/dev/null
-		case $(. /etc/os-release && echo "${ID:-} ${ID_LIKE:-}"),$(uname -r) in
-		*ubuntu*) advice="try apt-get install linux-modules-extra-$(uname -r)" ;;
-		*debian*cloud*) advice="the cloud kernel has none; install linux-image-amd64 and boot it" ;;
-		*fedora* | *rhel*) advice="try dnf install kernel-modules-extra-$(uname -r)" ;;
-		*) advice="this kernel ($(uname -r)) was made without it, or this is a container" ;;
-		esac
-		die 1 "no kernel module rdma_rxe: $advice. The VM needs none: testenv/testenv.sh shell"
-	fi
-	modprobe -q rdma_ucm 2>/dev/null # for 11
-	if [ ! -e /sys/class/infiniband/rxe0 ]; then
-		# Where there is a way to other machines, their programs can be reached
-		# too. Else an interface that leads nowhere will do for both sides here.
-		[ -n "$netdev" ] ||
-			netdev=$({
-				ip route show default
-				ip -6 route show default
-			} | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n1)
-		[ -n "$netdev" ] || rxe_dummy
-		rxe_add "$netdev"
-	fi
-	rdma link show rxe0/1
-	on=$(cat /sys/class/infiniband/rxe0/parent)
-	[ "${1:-$on}" = "$on" ] || die 1 "rxe0 is on $on already, not on $1: testenv.sh rxe-down first"
-	[[ $(cat /sys/class/infiniband/rxe0/ports/1/state) == *ACTIVE ]] ||
-		say "but $on is down or has no link: ip link set $on up"
-	ip -o address show dev "$on" | grep -qv ' fe80:' ||
-		say "but $on has no IP address, which the samples need: ip address add ADDRESS/24 dev $on"
-}
-
-rxe_dummy() { # sets netdev to a new interface, in a network that no route leads to
-	local net
-	netdev='rxe-dummy'
-	[ ! -e /sys/class/net/rxe-dummy ] || return 0
-	for net in 10.0.0 10.118.51 172.29.51 192.168.251; do
-		[ -z "$(
-			ip -4 route show table all match $net.0/24
-			ip -4 route show table all root $net.0/24
-		)" ] || continue
-		say "no default route, so rxe0 goes on an interface for this machine alone: rxe-dummy, $net.1"
-		ip link add rxe-dummy type dummy && ip address add $net.1/24 dev rxe-dummy &&
-			ip link set rxe-dummy up && return
-		die 1 "no interface rxe-dummy; for one that is there (ip link): testenv.sh rxe-up NETDEV"
-	done
-	die 1 "no default route, and no private network is free here: testenv.sh rxe-up NETDEV (ip link lists them)"
-}
-
-rxe_add() { # NETDEV
-	local dev=/sys/class/net/$1 lower rxe why
-	[ -e "$dev" ] || die 1 "no network interface $1 here: ip link lists them"
-	lower=$1
-	while grep -qsx DEVTYPE=vlan "/sys/class/net/$lower/uevent"; do
-		for lower in "/sys/class/net/$lower"/lower_*; do lower=${lower##*/lower_}; done
-	done
-	[ "$lower" = "$1" ] ||
-		die 1 "$1 is a VLAN: take its parent ($lower); the VLAN's addresses appear among that device's GIDs"
-	for rxe in /sys/class/infiniband/*; do
-		[ "$(cat "$rxe/parent" 2>/dev/null)" != "$1" ] || die 1 "$1 has a Soft-RoCE device already, ${rxe##*/}: use that one"
-	done
-	case $(cat "$dev/type") in # as if_arp.h numbers them
-	1) ;;
-	772) die 1 "$1 is the loopback interface: without NETDEV rxe-up finds one, or makes one" ;;
-	*) die 1 "$1 is no Ethernet interface (a tunnel, perhaps), which Soft-RoCE needs: testenv.sh rxe-up NETDEV" ;;
-	esac
-	why=$(rdma link add rxe0 type rxe netdev "$1" 2>&1) ||
-		die 1 "no rxe0 on $1 ($why); for another interface (ip link): testenv.sh rxe-up NETDEV"
-}
-
-rxe_down() {
-	rxe_root rxe-down
-	[ ! -e /sys/class/infiniband/rxe0 ] || rdma link delete rxe0 || exit 1
-	[ ! -e /sys/class/net/rxe-dummy ] || ip link delete rxe-dummy
-}
-
 case ${1:-} in
-run | shell | keeper) "$@" ;;
-rxe-up) rxe_up "${@:2}" ;;
-rxe-down) rxe_down ;;
+run) "$@" ;;
+shell | keeper)
+	# shellcheck source=testenv/shell.sh
+	. "$here/shell.sh"
+	"$@"
+	;;
+rxe-up | rxe-down) exec "$here/rxe.sh" "$@" ;;
 has-device) has_device ;;
 *)
 	sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
