@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # libfabric: endpoints, in the place of queue pairs. fi_pingpong sends 64 KiB to and fro, and checks each.
-# client SEND 65536 | a message of the program, as it is | 程序的一条消息，原样发送
-# server SEND 65536 | the answer | 应答
 needs=above-libfabric
 compares=itself
 

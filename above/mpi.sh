@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # Open MPI: mpi.c sends messages of 64 KiB between two ranks, by libfabric's reliable datagrams over verbs.
-# client SEND 16448 | a quarter of a message, 16 KiB, behind a header of 64 bytes | 一条消息的四分之一（16 KiB），前面是 64 字节的头
-# server SEND 16448 | a quarter of a message, 16 KiB, behind a header of 64 bytes | 一条消息的四分之一（16 KiB），前面是 64 字节的头
-# client SEND + | a piece of a message, or a short one | 一条消息的一部分，或者一条短消息
-# server SEND + | a piece of a message, or a short one | 一条消息的一部分，或者一条短消息
-# server READ + | the receiver READs the message out of the sender's memory | 接收方用 READ 从发送方内存取走消息
-# client READ + | the receiver READs the message out of the sender's memory | 接收方用 READ 从发送方内存取走消息
 needs=above-mpi
 program=$root/build/above_mpi
 # What moves the messages. FI_UNIVERSE_SIZE: or it asks for a completion queue larger than rxe has.

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # NFS 4.2: the client mounts a directory of the server. A file's data is not in the RPC call.
-# client SEND + | the client sends a call, which says where its data is | 客户端发送调用，其中说明数据在哪里
-# server READ + | the server READs the data out of the client's memory | 服务器用 READ 从客户端内存取走数据
-# server WRITE + | the server WRITEs the data into the client's memory | 服务器用 WRITE 把数据写进客户端内存
-# server INVALIDATE + | the server sends the reply and invalidates an rkey of the client | 服务器发送应答，并使客户端的一个 rkey 失效
-# server SEND + | the server sends the reply | 服务器发送应答
 needs=above-nfs
 by=${BY:-rdma}
 nfsd=/proc/fs/nfsd

@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # NVMe over Fabrics: the server lends a disk in its memory (brd), the client has it as /dev/nvme0n1.
-# client SEND 64 | the host sends a command: 64 bytes, no data | 主机发送命令：64 字节，没有数据
-# client SEND + | the host sends a command with the data in the same message | 主机发送命令，数据在同一条消息里
-# server READ + | the target READs the data out of the host's memory | 目标端用 READ 从主机内存取走数据
-# server WRITE + | the target WRITEs the data into the host's memory | 目标端用 WRITE 把数据写进主机内存
-# server INVALIDATE 16 | the target sends the completion and invalidates the host's rkey | 目标端发送完成消息，并使主机的 rkey 失效
-# server SEND 16 | the target sends the completion: 16 bytes | 目标端发送完成消息：16 字节
 needs=above-nvme
 by=${BY:-rdma}
 block=${BLOCK:-65536} # bytes of one read or write

@@ -5,8 +5,7 @@
     proof.py APP FILE.pcap BYTES SAID
 
 BYTES were written to the server and read back. SAID is what the client left (run.sh). The
-messages are those of the packets; what each is for stands in the head of APP.sh, by sender,
-kind and size ("+": any size).
+messages are those of the packets; what each is for stands in messages.txt.
 """
 import collections
 import itertools
@@ -87,16 +86,10 @@ def messages(packets):
 
 
 def sentences(app):
-    """{(side, kind, size or '+'): sentence} out of the head of APP.sh."""
-    found = {}
-    with open(os.path.join(HERE, app + ".sh"), encoding="utf-8") as file:
-        for line in file:
-            if match := re.match(
-                r"# (client|server) (\S+(?: IMM)?) (\d+|\+) \| (.*) \| (.*)", line
-            ):
-                side, name, size, *words = match.groups()
-                found[side, name, size] = said(*words)
-    return found
+    """{(side, kind, size or '+'): sentence} out of messages.txt."""
+    pattern = rf"(?m)^{app} (client|server) (\S+(?: IMM)?) (\d+|\+) \| (.*) \| (.*)$"
+    with open(os.path.join(HERE, "messages.txt"), encoding="utf-8") as file:
+        return {match[:3]: said(*match[3:]) for match in re.findall(pattern, file.read())}
 
 
 def repeated(lines):

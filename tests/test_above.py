@@ -67,6 +67,12 @@ class Above(unittest.TestCase):
         self.assertRegex(said, r"<-- READ 57344 ")
         self.assertRegex(said, r"<-- WRITE 65536 ")
 
+    def test_srp(self):
+        said = self.moves("srp", "READ", "WRITE")
+        for message in ("READ 65536", "WRITE 65536", "SEND 36"):
+            self.assertRegex(said, f"<-- {message} ", said)
+        self.assertNotIn("INVALIDATE", said)
+
     def test_rds(self):
         self.moves("rds", "SEND", "SEND")
 
