@@ -85,7 +85,7 @@ static const char *parse_work(struct options *opt, const char *text) {
     format_work(opt, again, sizeof(again));
     if (strcmp(text, again) != 0) return "threads or share is malformed";
     if (work->threads < 1 || work->threads > MAX_THREADS) return "threads must be 1 to 16";
-    if (work->threads * opt->iters * opt->size > MAX_SIZE) return "all messages have above 64M";
+    if (work->threads * opt->iters * opt->size > MAX_SIZE) return "the messages exceed 64M";
     return NULL;
 }
 
@@ -131,7 +131,8 @@ static void post_write(struct thread *t, uint64_t m) {
     pattern_fill(run->memory + at, size, run->opt->seed + m); /* no other thread's memory */
 
     enter(lane);
-    lane->under_way[lane->posted++ % MAX_THREADS] = m;
+    lane->under_way[lane->posted % MAX_THREADS] = m;
+    lane->posted++;
     const int ret = ibv_post_send(lane->qp, &wr, &bad_wr);
     if (ret) first_failure();
     check(ret, "ibv_post_send of a WRITE");
@@ -142,7 +143,8 @@ static void post_write(struct thread *t, uint64_t m) {
  * order. It is the owner's, whichever thread has taken it. */
 static void on_completion(struct thread *taker, const struct ibv_wc *wc) {
     struct lane *lane = taker->lane;
-    const uint64_t expected = lane->under_way[lane->taken++ % MAX_THREADS];
+    const uint64_t expected = lane->under_way[lane->taken % MAX_THREADS];
+    lane->taken++;
     if (wc->status != IBV_WC_SUCCESS || wc->wr_id != expected) first_failure();
     if (wc->status != IBV_WC_SUCCESS) die_wc(wc, "a WRITE");
     if (wc->wr_id != expected)

@@ -75,6 +75,15 @@ def greedy():
     )
 
 
+def tsan():
+    """18 for ThreadSanitizer; and the same without its lock, of which that has to say something."""
+    flags = "-O1 -g -fsanitize=thread"
+    run(["make", "-s", "-C", "18_threads", f"OUT={OUT}/tsan", f"CFLAGS=-Werror {flags}"])
+    unlocked = "sed 's/.shared = users > 1/.shared = false/' 18_threads/threads.c"
+    objects = f"{OUT}/tsan/objects/*.o -libverbs -pthread"
+    run(f"{unlocked} | gcc {flags} -Icommon -o {OUT}/tsan/unlocked -x c - -x none {objects}")
+
+
 def vm():
     """The VM starts."""
     run(["testenv/testenv.sh", "run", "true"], TESTENV=os.environ.get("TESTENV", "vm"))
@@ -91,6 +100,7 @@ BASE = {
     "expected": one("expected.so", f"-O2 {STRICT} -shared -fPIC", "tests/expected.c"),
     "provoke": one("provoke", f"-O1 {STRICT} -Icommon", f"tests/provoke.c {COMMON} -libverbs"),
     "greedy": greedy,
+    "tsan": tsan,
     "cm_peer": one("cm_peer", STRICT, "tests/peer/cm_peer.c -lrdmacm -libverbs"),
     "judge": one(  # what test_lines.py asks
         "judge",

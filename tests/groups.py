@@ -72,7 +72,7 @@ QUICK = (
     Group(
         "more",
         "test_hints test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
-        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15 test_16",
+        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15 test_16 test_18",
         env=VIRTUAL,
     ),
     here("handout", "test_labs.BreakIt test_labs.Prose test_labs.References", env=VIRTUAL),
@@ -159,7 +159,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_16.Strangers",
+        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_16.Strangers test_18.Threads",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},

@@ -28,6 +28,7 @@ PROGRAM = {
     "14_recover": "recover",
     "15_flush": "flush",
     "16_extended": "extended",
+    "18_threads": "threads",
 }
 
 

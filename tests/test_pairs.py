@@ -46,6 +46,10 @@ DEFAULTS = {  # what the receiver holds, and what the server and the client say
         "\nreceived 64 messages of 4096 bytes in batches of 8 and sent each back\n",
         "\nsent 64 messages of 4096 bytes in batches of 8 and got each back\n",
     ),
+    "18_threads": (
+        messages(256, 4096, 1),
+        *2 * ["\n4 threads wrote 64 messages of 4096 bytes each, by 1 queue pair\n"],
+    ),
 }
 
 

@@ -159,7 +159,7 @@ class HalfWay(unittest.TestCase):
         for directory in ("my09", "../my09"):
             made("starter", "LAB=09", f"DIR={directory}", status=2)
             self.assertEqual(os.listdir(f"{COPY}/my09"), [])
-        self.assertIn("no sample's number", made("starter", "LAB=17", status=2))
+        self.assertIn("no sample's number", made("starter", "LAB=19", status=2))
 
 
 class Release(unittest.TestCase):

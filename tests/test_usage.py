@@ -26,6 +26,7 @@ OWN = {  # the client's alone (--own: the server's), with letters where they hav
     "13_memory_window": f"{SIZE}, w withdraw",
     "14_recover": f"{SIZE}, break",
     "16_extended": f"{SIZE}, api, batch, list",
+    "18_threads": f"{SIZE}, threads, share",
 }
 # What libibverbs' own examples mean by a letter (ibv_rc_pingpong(1), of rdma-core 44 and 64).
 PINGPONG = (
