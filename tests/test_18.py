@@ -54,7 +54,6 @@ class Wrong(PairTest):
         args = ("-p", port, "--timeout", 3, "--share", way, "--threads", 16, "-s", 100)
         client = run(NAME, *args, "127.0.0.1", env=preloaded(**harm))
         self.check_failed(client, NAME, "client", said, hint=hint)
-        self.assertEqual(client.err.count(f"{NAME} client: "), 1, client)
         return end(server), client
 
     def test_in_one_thread_or_in_all(self):
@@ -66,7 +65,8 @@ class Wrong(PairTest):
                 ("completion", 10, r"completion of a WRITE: remote access error \(status 10\)"),
             ):
                 with self.subTest(way=way, call=call, more=more):
-                    self.failing(way, said, HV_FAIL=f"{call}:{number}:{error}{on}")
+                    _, client = self.failing(way, said, HV_FAIL=f"{call}:{number}:{error}{on}")
+                    self.assertEqual(client.err.count(f"{NAME} client: "), 1, client)
 
     def test_completion_of_another_request(self):
         for way in WAYS:
