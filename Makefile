@@ -70,7 +70,7 @@ rxe-down: ## as root: remove it again ## 以 root 身份：删除该设备
 
 ##@ Learn ## 学习
 
-starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 16), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 16）的程序，其中要你写的部分留空
+starter: ## LAB=05 [DIR=my05]: a lab's program (01 to 17), without what is yours to write ## LAB=05 [DIR=my05]：生成一个实验（01 到 17）的程序，其中要你写的部分留空
 	@learn/starter.py make "$(LAB)" "$(DIR)"
 
 ifeq ($(LAB),fabric) # the forwarding tables of fabric/README.md, step 3

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The samples without the lines that the student has to write.
 
-    starter.py make LAB [DIR]       writes the starter of a lab (01 to 16) into the new directory DIR
+    starter.py make LAB [DIR]       writes the starter of a lab (01 to 17) into the new directory DIR
                                     (default: my01, ...) beside the samples
     starter.py part LAB K DIR       the same, with TODO 1 to K written as in the sample
 

@@ -208,7 +208,7 @@ class Driven(unittest.TestCase):
     def test_nothing_is_run_without_a_prediction(self):
         for words, typed, said in (
             (["STEP=4"], "", "No prediction"),
-            (["STEP=54"], "1\n", "steps 1 to 53"),
+            (["STEP=57"], "1\n", "steps 1 to 56"),
             ([], "1\n", "which step"),
         ):
             made = self.make(*words, typed=typed)
