@@ -56,6 +56,7 @@ static const struct {
      "both GIDs must be IPv4 or both IPv6: leave -g out"},
     {"the server refused: ibv_create_ah", 0, "both GIDs must be IPv4 or both IPv6: leave -g out"},
     {"the server refused: only one side has a GID", 0, "give -g to both sides, or to none"},
+    {"the server refused: no ", 0, "its device, kernel or library cannot do that: see its output"},
     {"the server refused", 0, "start the same sample, same version, on both sides"},
     {"the peer is silent", 0, "see the peer's output first; more time: the client's --timeout"},
     {"the peer", 0, "see the peer's output"},

@@ -35,6 +35,7 @@ Run = namedtuple("Run", "output server client pcap")
 OUTCOMES = (
     ("refused", r"refused a client"),
     ("modify", r"ibv_modify_qp to"),
+    ("register", r"ibv_reg_mr"),
     ("full", r"ibv_post_send.*: Cannot allocate memory"),
     ("post", r"ibv_post_send"),
     ("batch", r"ibv_wr_complete"),
@@ -57,7 +58,7 @@ LOOKS = (
 # Those that a student may confuse with each other, the likeliest side by side.
 ALIKE = (
     ("status 10", "status 9", "status 4", "status 2", "status 12", "status 13", "status 11"),
-    ("post", "full", "modify", "destroy", "refused"),
+    ("post", "full", "modify", "destroy", "refused", "register"),
     ("pass", "data", "silent"),
     ("overrun", "lost", "twice"),
 )

@@ -115,8 +115,11 @@ SOURCES = {
     "lto": functools.partial(every, "lto", "gcc", "-O3 -flto -Wextra"),
 }
 ASAN = {"asan": functools.partial(every, "asan", "gcc", SANITIZERS)}
-DEBIAN13 = {"debian13": functools.partial(run, ["tests/debian13.sh", "build", f"{OUT}/debian13"])}
-ALL = {**BASE, **SOURCES, **ASAN, **DEBIAN13}
+DEBIANS = {
+    name: functools.partial(run, ["tests/debian13.sh", "build", f"{OUT}/{name}"])
+    for name in ("debian13", "sid")
+}
+ALL = {**BASE, **SOURCES, **ASAN, **DEBIANS}
 results = {}
 
 

@@ -40,7 +40,7 @@ class Group:
         runner = ["python3", "tests/runner.py", *tests]
         if self.vm:
             within = FIXED  # see samples.py
-            if self.build == "debian13":
+            if self.build in ("debian13", "sid"):
                 within = (*within, "tests/debian13.sh", "in")
             runner = ["testenv/testenv.sh", "run", *within, *runner]
         return ["tests/unstable.sh", *runner] if self.unstable else runner
@@ -72,7 +72,7 @@ QUICK = (
     Group(
         "more",
         "test_hints test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
-        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15 test_16 test_18",
+        " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15 test_16 test_17 test_18",
         env=VIRTUAL,
     ),
     here("handout", "test_labs.BreakIt test_labs.Prose test_labs.References", env=VIRTUAL),
@@ -159,7 +159,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_16.Strangers test_18.Threads",
+        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_16.Strangers test_17 test_18.Threads",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
@@ -173,7 +173,8 @@ REST = (
     ),
     here("newest", FIGURES_ON_EACH_KERNEL, "figures", unstable=True),
     here("newest", "test_labs.BreakIt", "handout", unstable=True, env={"TESTENV_CLOCK": "virtual"}),
-    Group("newest", ON_EACH_KERNEL, "pairs", unstable=True, env=VIRTUAL),
+    Group("newest", ON_EACH_KERNEL + " test_17.Memory", "pairs", unstable=True, env=VIRTUAL),
+    Group("newest", "test_17.Memory", "sid", unstable=True, build="sid", env=VIRTUAL),
     here("kernels", "test_kernels"),
     here("half_way", "test_starter.HalfWay test_starter.Release", env=VIRTUAL),
     Group("python_peer", "test_python_peer", env=VIRTUAL),

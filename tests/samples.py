@@ -28,6 +28,7 @@ PROGRAM = {
     "14_recover": "recover",
     "15_flush": "flush",
     "16_extended": "extended",
+    "17_odp": "odp",
     "18_threads": "threads",
 }
 
@@ -55,8 +56,8 @@ def unwritten(sample):
     return None
 
 
-# What every kernel and library runs: 15 takes newer ones (test_15.py).
-EVERYWHERE = sorted(set(PROGRAM) - {"15_flush"})
+# What every kernel and library runs: 15 and 17 take newer ones (test_15.py, test_17.py).
+EVERYWHERE = sorted(set(PROGRAM) - {"15_flush", "17_odp"})
 # 11 has no TCP rendezvous: test_11.py.
 SAMPLES = [name for name in EVERYWHERE if name != "11_rdma_cm" and not unwritten(name)]
 WITH_BLOCKS = [

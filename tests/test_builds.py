@@ -14,7 +14,7 @@ def cases(of, *marks):
         *cases(builds.BASE, "quick", "sources"),
         *cases(builds.SOURCES, "quick", "sources"),
         *cases(builds.ASAN, "rest", "asan"),
-        *cases(builds.DEBIAN13, "rest", "newer"),
+        *cases(builds.DEBIANS, "rest", "newer"),
     ],
 )
 def test_build(name):

@@ -138,7 +138,7 @@ class HalfWay(unittest.TestCase):
         return done.stdout + done.stderr, os.path.join(directory, program)
 
     def test_each_stops_at_the_next_todo(self):
-        states = [(lab, k) for lab in sorted(set(PLACES) - {"15"}) for k in range(last(lab))]
+        states = [(lab, k) for lab in sorted(set(PLACES) - {"15", "17"}) for k in range(last(lab))]
         made("-j2")
         with ThreadPoolExecutor(2) as pool:
             built = list(pool.map(self.compile, *zip(*states)))
