@@ -21,11 +21,11 @@ WEIGHTS = {
     "teach": (50, 56),
     "judge": (115, 217),
     "learn": (65, 69),
-    "testenv": (57, 66),
+    "testenv": (57, 61),
     "bench": (20, 22),
     "fabric": (30, 30),
-    "above": (30, 30),
-    "tests": (320, 608),
+    "above": (30, 27),
+    "tests": (320, 571),
 }
 CODE = (".py", ".sh", ".c", ".h", ".mk", ".gp", ".js", "Makefile", "init")
 # Not yet written again.
