@@ -113,7 +113,7 @@ class Options(PairTest):
 
     def test_verbose_shows_the_lines(self):
         """And that only who lends memory sends an rkey."""
-        lending = {"01", "03", "04", "05", "06", "08", "12"}
+        lending = {"01", "03", "04", "05", "06", "08", "12", "17", "18"}
         for sample in SAMPLES:
             with self.subTest(sample=sample):
                 server, client = self.passes(sample, "-v", server_args=["--verbose"])
