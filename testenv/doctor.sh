@@ -99,6 +99,7 @@ for device in "${devices[@]}"; do
 	[[ $info != *ATOMIC_NONE* ]] || lacks+=', atomics (04)'
 	[[ ! $info =~ max_srq:[[:space:]]+0[[:space:]] ]] || lacks+=', shared receive queues (10)'
 	[[ ! $info =~ max_mw:[[:space:]]+0[[:space:]] ]] || lacks+=', memory windows (13)'
+	[[ -z $info || $info =~ ODP_SUPPORT[[:space:]] ]] || lacks+=', on-demand paging (17)'
 	[ -z "$lacks" ] || row device "$name has none of these: ${lacks:2}"
 	for port in "$device"/ports/*; do
 		get state "$port/state"
