@@ -94,7 +94,8 @@ static void write_log(const struct writer *w, struct ibv_cq *cq, const struct op
 }
 
 /* Server: reads along until the log is complete. The tail is loaded in one piece (8 bytes,
- * aligned), and before what lies in front of it (acquire). Returns whether no record was torn. */
+ * aligned), and before what lies in front of it (acquire: enough where the NIC is a CPU; for a card
+ * there are barriers for its DMA). Returns whether no record was torn. */
 static bool read_log(const char *memory, const struct options *opt) {
     const uint64_t all = opt->size * opt->iters;
     uint64_t seen = 0, moves = 0, torn = 0;
@@ -218,8 +219,10 @@ int main(int argc, char **argv) {
     /* 7. and 8. The client appends. The server verifies each record as soon as it may. */
     bool pass = true;
     if (client) {
+        struct ibv_qp_ex *qpx = ibv_qp_to_qp_ex(qp);
+        if (!qpx) die(0, "ibv_qp_to_qp_ex");
         const struct writer writer = {
-            .qpx = ibv_qp_to_qp_ex(qp),
+            .qpx = qpx,
             .mr = mr,
             .record = memory,
             .size = (uint32_t)opt.size,

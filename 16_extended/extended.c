@@ -416,6 +416,8 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
     if (strcmp(work.api, "post") != 0 && strcmp(work.api, "wr") != 0)
         stop(EXIT_USAGE, 0, "--api: post or wr");
+    if (opt.size * work.batch > MAX_SIZE)
+        stop(EXIT_USAGE, 0, "--size, --batch: a batch is larger than 64M");
 
     /* 2. Start the rendezvous. Device, protection domain, and a completion queue for each
      * direction. */

@@ -133,10 +133,28 @@ static void require_odp(struct rendezvous *tcp, struct ibv_context *ctx) {
     const uint32_t rc = attr.odp_caps.per_transport_caps.rc_odp_caps;
     if (!(attr.odp_caps.general_caps & (uint64_t)IBV_ODP_SUPPORT) || (rc & both) != both)
         lack(tcp, "no on-demand paging: Soft-RoCE has it since Linux 6.15");
+    if (sysconf(_SC_PAGESIZE) != ALIGN) lack(tcp, "pages are not of 4096 bytes");
     printf("on demand over RC here:");
     for (unsigned bit = 0; bit < 8; bit++)
         if (rc >> bit & 1) printf(" %s", names[bit]);
     printf("\n");
+}
+
+/* A card answers a request that needs a page with RNR NAKs until the page is there. So, other than
+ * qp_to_rts: tries without end (7); wait_completion has a limit. */
+static void to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic) {
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = psn,
+        .timeout = ACK_TIMEOUT,
+        .retry_cnt = 6,
+        .rnr_retry = 7,
+        .max_rd_atomic = (uint8_t)rd_atomic,
+    };
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
+          "ibv_modify_qp to RTS");
 }
 
 /* Fresh memory: no page of it is there. Huge pages would come 512 at a time. */
@@ -453,7 +471,7 @@ int main(int argc, char **argv) {
     /* 6. RESET -> INIT -> RTR -> RTS. */
     qp_to_init(qp, &port, client ? 0 : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     qp_to_rtr(qp, &port, &peer, mine.rd_atomic);
-    qp_to_rts(qp, mine.psn, min_u32(peer.rd_atomic, 1), ACK_TIMEOUT);
+    to_rts(qp, mine.psn, min_u32(peer.rd_atomic, 1));
     rendezvous_sync(&tcp, "ready");
 
     /* 7. The client WRITEs twice, READs and WRITEs; the server looks on, and changes its memory in

@@ -89,13 +89,6 @@ static const char *parse_work(struct options *opt, const char *text) {
     return NULL;
 }
 
-/* check, die and die_wc end the process, with exit(3), which only one thread may call. A thread
- * calls this before; if another one has done so already, it waits here for the end. */
-static void first_failure(void) {
-    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&once);
-}
-
 /* Enters what only one thread at a time may do with a lane. (These mutexes are plain ones: to lock
  * or unlock one cannot fail.) */
 static void enter(struct lane *lane) {
@@ -133,9 +126,7 @@ static void post_write(struct thread *t, uint64_t m) {
     enter(lane);
     lane->under_way[lane->posted % MAX_THREADS] = m;
     lane->posted++;
-    const int ret = ibv_post_send(lane->qp, &wr, &bad_wr);
-    if (ret) first_failure();
-    check(ret, "ibv_post_send of a WRITE");
+    check(ibv_post_send(lane->qp, &wr, &bad_wr), "ibv_post_send of a WRITE");
     leave(lane);
 }
 
@@ -145,7 +136,6 @@ static void on_completion(struct thread *taker, const struct ibv_wc *wc) {
     struct lane *lane = taker->lane;
     const uint64_t expected = lane->under_way[lane->taken % MAX_THREADS];
     lane->taken++;
-    if (wc->status != IBV_WC_SUCCESS || wc->wr_id != expected) first_failure();
     if (wc->status != IBV_WC_SUCCESS) die_wc(wc, "a WRITE");
     if (wc->wr_id != expected)
         die(0, "another request's completion: %ju, not %ju", wc->wr_id, expected);
@@ -161,10 +151,7 @@ static uint64_t take(struct thread *t) {
     struct ibv_wc wc[MAX_THREADS];
     enter(t->lane);
     const int n = ibv_poll_cq(t->lane->cq, MAX_THREADS, wc);
-    if (n < 0) {
-        first_failure();
-        die(0, "ibv_poll_cq");
-    }
+    if (n < 0) die(0, "ibv_poll_cq");
     for (int k = 0; k < n; k++) on_completion(t, &wc[k]);
     const uint64_t done = t->done;
     leave(t->lane);
@@ -175,10 +162,7 @@ static uint64_t take(struct thread *t) {
 static void wait_a_little(uint64_t timeout, double *since) {
     if (*since == 0) *since = now();
     const double waited = now() - *since;
-    if (waited > (double)timeout) {
-        first_failure();
-        die(0, "no completion of a WRITE in %ju s", timeout);
-    }
+    if (waited > (double)timeout) die(0, "no completion of a WRITE in %ju s", timeout);
     if (waited < 0.1) sched_yield();
     if (waited >= 0.1) poll(NULL, 0, 1);
 }
@@ -200,9 +184,7 @@ static double run_threads(struct run *run, uint64_t count) {
     const double began = now();
     for (uint64_t k = 0; k < count; k++) {
         struct thread *t = &run->threads[k];
-        const int ret = pthread_create(&t->handle, NULL, write_messages, t);
-        if (ret) first_failure();
-        check(ret, "pthread_create");
+        check(pthread_create(&t->handle, NULL, write_messages, t), "pthread_create");
     }
     for (uint64_t k = 0; k < count; k++)
         check(pthread_join(run->threads[k].handle, NULL), "pthread_join");
@@ -282,6 +264,8 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
     if (strcmp(work.share, "none") != 0 && strcmp(work.share, "qp") != 0)
         stop(EXIT_USAGE, 0, "--share: none or qp");
+    if (work.threads * opt.iters * opt.size > MAX_SIZE)
+        stop(EXIT_USAGE, 0, "--threads, --iters, --size: the messages exceed 64M");
 
     /* 2. Start the rendezvous. Device and protection domain: one for all threads. */
     struct run run = {.opt = &opt};

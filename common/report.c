@@ -2,7 +2,9 @@
 #include "report.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const char *this_sample = "?", *this_role = "?";
 
@@ -31,8 +33,10 @@ static void explain(int exit_status, int number, const char *message) {
 }
 
 void stop(int exit_status, int number, const char *fmt, ...) {
+    static atomic_flag ending = ATOMIC_FLAG_INIT;
     char message[1200]; /* it may quote a peer's line of 1024 bytes */
     va_list args;
+    while (atomic_flag_test_and_set(&ending)) pause(); /* another thread ends the process */
     va_start(args, fmt);
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);

@@ -17,7 +17,8 @@ void report_as(const char *sample, const char *role); /* "03_read"; "server" or 
 /* Prints "sample role: MESSAGE", a hint, and RESULT with status=FAIL, and exits; the kernel then
  * destroys the verbs objects. number is errno for a call that returns NULL (which should be 0
  * before: the manual pages do not promise that a failure sets it), the returned value for
- * ibv_modify_qp, ibv_post_send and the like, or 0. */
+ * ibv_modify_qp, ibv_post_send and the like, or 0. A thread that calls it while another one does
+ * waits for the end. */
 #define die(number, ...) stop(EXIT_FAILURE, number, __VA_ARGS__)
 void stop(int exit_status, int number, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
