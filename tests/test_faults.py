@@ -158,7 +158,7 @@ class Verbs(PairTest):
         """What this side has to say of this failure, and its exit status."""
         error = ERROR.get(call, errno.ENOMEM)
         text = os.strerror(error)
-        no_port = rf"{sample} {role}: no ACTIVE port with a usable GID on any device"
+        no_port = "no ACTIVE port with a usable GID on any device"
         if call == "ibv_get_device_list":
             return f"no RDMA device here: {text}|{no_port}", 77
         if call == "ibv_query_gid_ex":
@@ -168,7 +168,7 @@ class Verbs(PairTest):
         if call == "completion":
             return rf"completion of [^:]+: general error \(status {GENERAL_ERR}\)", 1
         # A device that doesn't answer is passed over; here there is no other.
-        told = rf"{call}[^:]*: {text} \({error}\)|warning: rxe0 passed over: {text}\n{no_port}"
+        told = rf"{call}[^:]*: {text} \({error}\)|warning: rxe0 passed over: {text}\n{sample} {role}: {no_port}"
         if (sample, role, call) in GOES_ON:  # here no other client comes, or it gets no answer
             told += rf"|refused a client: {call}.*\n{sample} {role}: no client came in 10 s"
             told += "|the peer closed the connection: no 'sync done' from it"
