@@ -62,6 +62,12 @@ static void format_work(const struct options *opt, char *out, size_t room) {
     snprintf(out, room, ",api=%s,batch=%ju,list=%ju", work->api, work->batch, work->list);
 }
 
+static const char *misfit(const struct options *opt) {
+    const struct work *work = opt->work;
+    if (work->list && opt->size < 3) return "a list takes messages of 3 bytes at least";
+    return opt->size * work->batch <= MAX_SIZE ? NULL : "a batch is larger than 64M";
+}
+
 static const char *parse_work(struct options *opt, const char *text) {
     struct work *work = opt->work;
     char again[64];
@@ -74,8 +80,7 @@ static const char *parse_work(struct options *opt, const char *text) {
     if (strcmp(text, again) != 0) return "api, batch or list is malformed";
     if (work->batch < 1 || work->batch > MAX_BATCH || work->list > 1)
         return "batch must be 1 to 64, list 0 or 1";
-    if (work->list && opt->size < 3) return "a list takes messages of 3 bytes at least";
-    return opt->size * work->batch <= MAX_SIZE ? NULL : "a batch is larger than 64M";
+    return misfit(opt);
 }
 
 /* The SGEs of message k of a batch: one, or two of different lengths. Returns how many. */
@@ -416,8 +421,7 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
     if (strcmp(work.api, "post") != 0 && strcmp(work.api, "wr") != 0)
         stop(EXIT_USAGE, 0, "--api: post or wr");
-    if (opt.size * work.batch > MAX_SIZE)
-        stop(EXIT_USAGE, 0, "--size, --batch: a batch is larger than 64M");
+    if (misfit(&opt)) stop(EXIT_USAGE, 0, "--size, --batch, --list: %s", misfit(&opt));
 
     /* 2. Start the rendezvous. Device, protection domain, and a completion queue for each
      * direction. */

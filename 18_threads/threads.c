@@ -76,6 +76,11 @@ static void format_work(const struct options *opt, char *out, size_t room) {
     snprintf(out, room, ",threads=%ju,share=%s", work->threads, work->share);
 }
 
+static const char *misfit(const struct options *opt) {
+    const struct work *work = opt->work;
+    return work->threads * opt->iters * opt->size > MAX_SIZE ? "the messages exceed 64M" : NULL;
+}
+
 static const char *parse_work(struct options *opt, const char *text) {
     struct work *work = opt->work;
     char again[64];
@@ -85,8 +90,7 @@ static const char *parse_work(struct options *opt, const char *text) {
     format_work(opt, again, sizeof(again));
     if (strcmp(text, again) != 0) return "threads or share is malformed";
     if (work->threads < 1 || work->threads > MAX_THREADS) return "threads must be 1 to 16";
-    if (work->threads * opt->iters * opt->size > MAX_SIZE) return "the messages exceed 64M";
-    return NULL;
+    return misfit(opt);
 }
 
 /* Enters what only one thread at a time may do with a lane. (These mutexes are plain ones: to lock
@@ -264,8 +268,7 @@ int main(int argc, char **argv) {
     const bool client = opt.host != NULL;
     if (strcmp(work.share, "none") != 0 && strcmp(work.share, "qp") != 0)
         stop(EXIT_USAGE, 0, "--share: none or qp");
-    if (work.threads * opt.iters * opt.size > MAX_SIZE)
-        stop(EXIT_USAGE, 0, "--threads, --iters, --size: the messages exceed 64M");
+    if (misfit(&opt)) stop(EXIT_USAGE, 0, "--threads, --iters, --size: %s", misfit(&opt));
 
     /* 2. Start the rendezvous. Device and protection domain: one for all threads. */
     struct run run = {.opt = &opt};
