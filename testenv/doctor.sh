@@ -99,6 +99,10 @@ for device in "${devices[@]}"; do
 	[[ $info != *ATOMIC_NONE* ]] || lacks+=', atomics (04)'
 	[[ ! $info =~ max_srq:[[:space:]]+0[[:space:]] ]] || lacks+=', shared receive queues (10)'
 	[[ ! $info =~ max_mw:[[:space:]]+0[[:space:]] ]] || lacks+=', memory windows (13)'
+	# IB_UVERBS_DEVICE_FLUSH_GLOBAL and _ATOMIC_WRITE: bits for which older tools have no name.
+	flags=0
+	[[ ! $info =~ device_cap_flags_ex:[[:space:]]+(0x[0-9A-Fa-f]+) ]] || flags=${BASH_REMATCH[1]}
+	[ -z "$info" ] || (((flags >> 38 & 5) == 5)) || lacks+=', FLUSH and ATOMIC WRITE (15)'
 	[[ -z $info || $info =~ ODP_SUPPORT[[:space:]] ]] || lacks+=', on-demand paging (17)'
 	[ -z "$lacks" ] || row device "$name has none of these: ${lacks:2}"
 	for port in "$device"/ports/*; do

@@ -14,6 +14,7 @@ s/^(device .*) has none of these: (.*)/\1 不支持：\2/
 s/atomics \(04\)/原子操作（04）/
 s/shared receive queues \(10\)/SRQ（10）/
 s/memory windows \(13\)/内存窗口（13）/
+s/FLUSH and ATOMIC WRITE \(15\)/FLUSH 和 ATOMIC WRITE（15）/
 s/on-demand paging \(17\)/按需分页（17）/
 s/<- the samples take this one/<- 示例使用这一个/
 s/^(node .*), can be opened/\1，可以打开/

@@ -100,6 +100,7 @@ class Doctor(unittest.TestCase):
         for line in (
             "rdma_rxe +loaded\n",
             "device +rxe0 port 1: ACTIVE, Ethernet, path MTU 1024, on dummy0",
+            r"rxe0 has none of these: FLUSH and ATOMIC WRITE \(15\), on-demand paging \(17\)\n",
             r"GID 0 +fe80:.* \(RoCE v2, link-local\)\n",
             r"kernel \d+\.\d+.*, x86_64, as root\n",
             r"versions +libibverbs [\d.]+.*, gcc \d+\.\d+.*, qemu \d+\.\d+",
