@@ -254,7 +254,8 @@ int main(int argc, char **argv) {
     if (work.bench) pass = measure(&benchmark, &tcp, &work);
     rendezvous_sync(&tcp, "done");
 
-    /* The peer has said that it writes no more: verify the memory, and compute its digest. */
+    /* The peer has said on TCP that it writes no more (enough here; see 01): verify the memory, and
+     * compute its digest. */
     const uint64_t digest = memory_digest(memory, l);
     pass = memory_ok(memory, l) && pass;
     pass = rendezvous_verdict(&tcp, pass);

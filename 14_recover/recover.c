@@ -295,14 +295,15 @@ static bool wait_for_port(struct side *s) {
     return expect(false, "the port is not ACTIVE with this side's GID in %ju s", s->opt->timeout);
 }
 
-/* INIT -> RTR may fail because the address has gone once more. The QP stays in INIT then, and the
- * same call works when the address is back. */
+/* INIT -> RTR may fail because the address has gone once more, or the peer's host does not answer
+ * yet (ARP). The QP stays in INIT then, and the same call works when it is back. */
 static bool to_rtr(struct side *s) {
     const double deadline = now() + (double)s->opt->timeout;
     for (;;) {
         const int error = qp_try_rtr(s->qp, &s->port, &s->peer, 0);
-        const bool gone = error == ENETUNREACH || error == ENODATA; /* no route; no such GID */
-        if (!gone || now() > deadline) return worked(error, "ibv_modify_qp to RTR");
+        const bool own = error == ENETUNREACH || error == ENODATA; /* no route; no such GID */
+        const bool peers = error == EHOSTUNREACH || error == ETIMEDOUT;
+        if ((!own && !peers) || now() > deadline) return worked(error, "ibv_modify_qp to RTR");
         poll(NULL, 0, 100);
         if (!wait_for_port(s)) return false;
     }

@@ -180,6 +180,7 @@ bool measure(const struct benchmark *m, struct rendezvous *tcp, const struct blo
         measure_point(m, tcp, work, i, csv);
         pass = verify_point(m, tcp, &work->plan.point[i]) && pass;
     }
-    if (csv && fclose(csv) != 0) die(errno, "cannot write %s", work->csv);
+    const bool lost = csv && ferror(csv); /* earlier: fclose would not tell */
+    if (csv && (fclose(csv) != 0 || lost)) die(errno, "cannot write %s", work->csv);
     return pass;
 }

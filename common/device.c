@@ -202,7 +202,8 @@ struct ibv_context *open_device(const struct options *opt, int sock, struct port
     struct ibv_device **list = ibv_get_device_list(NULL);
     search_devices(list, &search);
     if (!search.device)
-        die(0, "no ACTIVE port with a usable GID on %s", opt->ib_dev ? opt->ib_dev : "any device");
+        stop(EXIT_NO_DEVICE, 0, "no ACTIVE port with a usable GID on %s",
+             opt->ib_dev ? opt->ib_dev : "any device");
     inet_ntop(AF_INET6, &search.local, text, sizeof(text));
     if (search.rank < MATCH && search.usable > 1 && search.infiniband &&
         !is_loopback(&search.local))

@@ -70,12 +70,13 @@ void qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint32_t rd_atomic, int ack_time
 }
 
 void wait_completion(struct ibv_cq *cq, const char *what, uint64_t timeout, struct ibv_wc *wc) {
-    double began = 0; /* the clock is read only if there is a wait */
+    double began = 0, waited = 0; /* the clock is read only if there is a wait */
     int n;
     while ((n = ibv_poll_cq(cq, 1, wc)) == 0) {
-        if (began == 0) began = now();
-        const double waited = now() - began;
+        /* Of the time before this poll: a process that was stopped meanwhile has polled since. */
         if (waited > (double)timeout) die(0, "no completion of %s in %ju s", what, timeout);
+        if (began == 0) began = now();
+        waited = now() - began;
         /* An empty poll gives the CPU away: a software NIC needs it. After 0.1 s there is no hurry
          * any more: a packet is lost, or the peer. */
         if (waited < 0.1) sched_yield();

@@ -136,6 +136,10 @@ static int open_socket(const struct options *opt, int type) {
     if (unresolved) die(0, "cannot resolve '%s': %s", host, gai_strerror(unresolved));
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         const int s = socket(a->ai_family, type | SOCK_CLOEXEC, 0);
+        if (s < 0) {
+            err = errno;
+            continue;
+        }
         setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* connect's, too */
         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));

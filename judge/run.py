@@ -52,9 +52,11 @@ class Run:
 
     def of(self, role, kind):
         """A role's events of one kind."""
+        self.nic.required(kind)
         return [f for thread, name, f in self.events if name == kind and thread == self.pid(role)]
 
     def regions(self, role):
+        self.nic.required("register", "registered")
         return [r for r in self.seen.regions if r.thread == self.pid(role)]
 
     def keys(self, role):
@@ -65,6 +67,7 @@ class Run:
 
     def packets(self, role):
         """What a role's queue pairs sent, each packet once; then their kinds: messages and answers."""
+        self.nic.required("packet")
         mine = {f["qp"] for f in self.of(role, "create_qp")}
         known, out = set(), []
         for _, kind, f in self.events:
@@ -89,12 +92,14 @@ class Run:
 
     def any(self, kind):
         """The same of both: for what the NIC does, which newer kernels do in threads of their own."""
+        self.nic.required(kind)
         return [f for _, name, f in self.events if name == kind]
 
     def number(self, role, name):
         return int(self.line(role).get(name, "0"), 0)
 
     def completions(self, role):
+        self.nic.required("completion")
         qpn = self.number(role, "qpn")
         said = re.search(r"QPN (0x[0-9a-f]+)", " ".join(self.said(role)))  # 11
         if not qpn and said:

@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+import sys
 from collections import Counter, namedtuple
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -51,7 +52,7 @@ Packet = namedtuple(
 
 
 class Unseen(Exception):
-    """A field of an event that this kernel does not have."""
+    """An event that this kernel does not have, or a field of it."""
 
 
 class Fields(dict):
@@ -91,11 +92,16 @@ class Nic:
         events = os.open(
             f"{TRACE}/kprobe_events", os.O_WRONLY
         )  # not truncated: what is there stays
-        for probe in probes:
-            event = f"{TRACE}/events/kprobes/{probe[2:].split()[0]}"
-            if not os.path.exists(event):  # a stopped VM may have it already
-                os.write(events, probe.encode())
-                write(f"{event}/enable", "1")
+        for probe in list(probes):
+            name, function = probe[2:].split()[:2]
+            event = f"{TRACE}/events/kprobes/{name}"
+            try:
+                if not os.path.exists(event):  # a stopped VM may have it already
+                    os.write(events, probe.encode())
+                    write(f"{event}/enable", "1")
+            except OSError:  # a compiler may make a function a part of another, or rename it
+                self.lacking[name, ""] = f"function {function}"
+                probes.remove(probe)
         self.kinds = dict(map(self.kind, probes))
         self.where = {about[2:]: where for about, _, where in (p.partition(" ") for p in probes)}
         self.raw, self.known = (
@@ -103,6 +109,17 @@ class Nic:
             [],
         )
         self.inside = None  # where in rxe's structure of a region that is which verbs know
+
+    def required(self, *events):
+        """Raises Unseen for one that this kernel does not have."""
+        for event in events:
+            if (event, "") in self.lacking:
+                raise Unseen(event, "")
+
+    def whole(self):
+        """The same for all of them, and then there is nothing to judge."""
+        lost = [what for (_, field), what in self.lacking.items() if not field]
+        return self if not lost else sys.exit("this kernel has no " + ", ".join(lost))
 
     @staticmethod
     def only(event, which="0"):

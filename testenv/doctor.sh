@@ -56,7 +56,7 @@ row rdma_rxe "$module"
 
 # --- devices, ports, GIDs
 # The samples take the GID of the TCP connection's own address, else the first of the
-# best kind (best_gid in common/device.c); here there is no connection.
+# best kind (choose_gid in common/device.c); here there is no connection.
 gids() { # PORT'S DIRECTORY; leaves the best index in $best, and in $away whether its address is not here
 	local n gid type kind shown hex rank rows=() best_rank=0
 	best='' away=''

@@ -53,10 +53,11 @@ zh() { [[ ${lang,,} = zh* ]]; }
 # patient SECONDS - prints more of them on a busy machine
 patient() { local load && read -r load _ </proc/loadavg && echo $(($1 * (1 + ${load%.*} / $(nproc)))); }
 
-# Permission bits do not tell: in a container the open itself may be refused.
+# A device with a port that is up, and that one can open. (Permission bits do not tell: in a container the
+# open itself may be refused.)
 has_device() {
 	local node
-	[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] || return 1
+	grep -qs ACTIVE /sys/class/infiniband/*/ports/*/state || return 1
 	for node in /dev/infiniband/uverbs*; do
 		# shellcheck disable=SC2188 # the redirection is the test
 		(<>"$node") 2>/dev/null && return
@@ -97,13 +98,15 @@ traps() {
 
 # Whether and with which kernel a VM can run here.
 prepare() {
-	[ "${TESTENV:-}" != native ] ||
-		die 77 "no RDMA device here that $(id -un) can open, and TESTENV=native rules the VM out"
+	local lack='no RDMA device here'
+	[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || lack+=" with an ACTIVE port that $(id -un) can open"
+	[ "${TESTENV:-}" != native ] || die 77 "$lack, and TESTENV=native rules the VM out"
 	case $arch in
 	x86_64 | aarch64) ;;
-	*) die 77 "no RDMA device here, and there is no VM for a processor of type $arch" ;;
+	*) die 77 "$lack, and there is no VM for a processor of type $arch" ;;
 	esac
-	"$here/deps.sh" --check vm || die 77 "no RDMA device here, and no VM without the above"
+	"$here/deps.sh" --check vm || die 77 "$lack, and no VM without the above"
+	[ "$lack" = 'no RDMA device here' ] || [ -n "${TESTENV:-}${TESTENV_CLOCK:-}" ] || say "$lack: a VM, then ('make doctor' says why)"
 	[ "$(id -u)" != 0 ] || ! modprobe -qn rdma_rxe 2>/dev/null ||
 		say "this kernel has Soft-RoCE: make rxe-up would give a device without a VM"
 	kernel=$(tied "$here/kernel.sh") || exit 125

@@ -128,22 +128,26 @@ class Check(unittest.TestCase):
         self.halves([*self.in_order("02"), ("05", [2, 3])])
 
     def test_a_field_that_this_kernel_has_not(self):
-        """A rule that needs it is left out, and a remark says so once; the others judge as before."""
+        """Or a function. A rule that needs it is left out, and a remark says so once; the others judge as before."""
         odd = probes.PROBES.replace("{ib_mw.type}", "{ib_mw.kind}")
+        odd = odd.replace(" rxe_req_notify_cq ", " rxe_req_notify ")
         self.assertNotEqual(odd, probes.PROBES)
         right = starter.read(starter.sample_of("13"))
         old, new = "wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey)", "wr.bind_mw.rkey = mw->rkey"
         programs = {"right": ("13", right), "wrong": ("13", right.replace(old, new))}
+        programs["sleeps"] = ("08", starter.read(starter.sample_of("08")))
         said = io.StringIO()
         with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, LAB_LANG="zh"):
             with mock.patch.object(probes, "PROBES", odd):
                 fake = probes.for_the_vm(ROOT, scratch)
             with mock.patch.object(build, "probes", lambda: fake), contextlib.redirect_stdout(said):
                 rows = self.judged(programs)
-        self.assertEqual([row for row in rows["right"] if not row["right"]], [])
+        both = rows["right"] + rows["sleeps"]
+        self.assertEqual([row for row in both if not row["right"]], [])
         first = next(row for row in rows["wrong"] if not row["right"])
         self.assertEqual(first["part"], "the loans", first)
-        self.assertEqual(said.getvalue().count("# 这个内核没有 ib_mw.kind"), 1, said.getvalue())
+        for what in "ib_mw.kind", "function rxe_req_notify：":
+            self.assertEqual(said.getvalue().count(f"# 这个内核没有 {what}"), 1, said.getvalue())
 
     def test_hints(self):
         """Three for each part of each lab."""

@@ -55,7 +55,7 @@ class WrongOptions(DeviceTest):
     """(More of them, each with its hint: test_hints.py.)"""
 
     def test_what_the_device_has_not(self):
-        self.fails_when_met("-d", "rxe0", "-i", 7, reason=NONE_USABLE + "rxe0")
+        self.fails_when_met("-d", "rxe0", "-i", 7, reason=NONE_USABLE + "rxe0", status=77)
         self.fails_when_met("-g", 200, reason="no such GID index")
         self.fails_when_met("-m", 4096, reason="path MTU 4096 is above the port's, 1024")
 
@@ -98,18 +98,25 @@ class NoDevice(DeviceTest):
 
     def test_a_port_without_link_or_address(self):
         with changed("ip link set dummy0 down", "ip link set dummy0 up"):
-            self.fails_when_met(reason=NONE_USABLE + "any")
+            self.fails_when_met(reason=NONE_USABLE + "any", status=77)
+            testenv = f"{ROOT}/testenv/testenv.sh"  # it would take the VM
+            self.assertEqual(ran([testenv, "has-device"]).returncode, 1)
+            native = ran([testenv, "run", "true"], env={**os.environ, "TESTENV": "native"})
+            self.assertEqual(native.returncode, 77)
+            self.assertIn(
+                "no RDMA device here with an ACTIVE port that root can open", native.stderr
+            )
         add, delete = (f"ip address {do} 10.0.0.1/24 dev dummy0" for do in ("add", "del"))
         with changed(delete, add):
             reason = "warning: rxe0, port 1, has no GIDs but link-local ones\n"
-            self.fails_when_met(reason=reason + ".*" + NONE_USABLE)
+            self.fails_when_met(reason=reason + ".*" + NONE_USABLE, status=77)
 
     def test_devices_that_do_not_do_are_named(self):
         for device, reason in (
             ("roce-v1", "warning: rxe0, port 1, has RoCE v1 GIDs only"),
             ("iwarp:rxe0", "warning: rxe0 passed over: for iWARP take 11_rdma_cm\n"),
         ):
-            self.fails_when_met(device=device, reason=reason)
+            self.fails_when_met(device=device, reason=reason, status=77)
         reason = "no atomic operations on rxe0"
         more = {"sample": "04_atomic", "device": "no-atomics", "status": 77, "hint": False}
         self.fails_when_met(reason=reason, **more)
