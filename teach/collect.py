@@ -17,6 +17,7 @@ from expected import SAMPLES, VALID_ID
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES, DEEPEST = 500, 8 << 20, 20  # of one archive; folders in folders
+CLASS_FILES, CLASS_BYTES = 50000, 1 << 30  # of the one zip that a platform makes of a class
 ARCHIVES = 2  # one in the other: a class's, and a hand-in's
 SOURCE = re.compile(r"(\.[ch]|\.mk|(^|/)(GNU)?[Mm]akefile)$")
 RECEIPT = re.compile(r"_attempt_[\d-]+\.txt$")  # Blackboard's own
@@ -72,6 +73,7 @@ class Handin:
         )  # by the manifest; the program's place and files
         self.runs, self.figures = {}, {}  # by part: the lines of each side; by point
         self.reasons, self.remarks = {}, []  # by part, why it is wrong; notes
+        self.shared = []  # with whom it has a run in common
         self.parts = []  # see settle in grade.py
         self.row, self.counts = None, True  # of grade-program; is it the student's latest?
         if folder and os.path.lexists(f"{folder}/manifest"):
@@ -128,9 +130,9 @@ class Handin:
         return [line for side in self.runs.get(part, {}).values() for line in side]
 
 
-def unpack(path, into):
+def unpack(path, into, most=(MOST_FILES, MOST_BYTES)):
     """Returns why it can't be, or nothing."""
-    files, left = 0, MOST_BYTES
+    files, left = 0, most[1]
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
@@ -142,8 +144,11 @@ def unpack(path, into):
                 if name[-1:] == "/" or not regular_file or not all(map(shown, place.parts)):
                     continue
                 files, left = files + 1, left - info.file_size
-                if left < 0 or files > MOST_FILES or len(place.parts) > DEEPEST:
-                    return f"an archive of more than {MOST_FILES} files, 8 MiB or {DEEPEST} folders in each other"
+                if left < 0 or files > most[0] or len(place.parts) > DEEPEST:
+                    limits = (
+                        f"{most[0]} files, {most[1] >> 20} MiB or {DEEPEST} folders in each other"
+                    )
+                    return f"an archive of more than {limits}"
                 target = os.path.join(into, *place.parts)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with archive.open(info) as source, open(target, "xb") as file:
@@ -162,8 +167,8 @@ def is_one(folder, names):
     )
 
 
-def look(path, name, scratch, archives=0):
-    """The hand-ins in a folder or a file; where there is none, one with the reason."""
+def look(path, name, scratch, archives=0, most=None):
+    """The hand-ins in a folder or a file; where there is none, one with the reason. most: what an archive may hold."""
     if os.path.isdir(path) and not os.path.islink(path):
         names = sorted(filter(shown, os.listdir(path)))
         if is_one(path, names):
@@ -178,7 +183,7 @@ def look(path, name, scratch, archives=0):
         why = f"a {os.path.splitext(path)[1]} file, no zip"
     elif archives == ARCHIVES:
         why = "an archive in an archive in another"
-    elif not (why := unpack(path, into := tempfile.mkdtemp(dir=scratch))):
+    elif not (why := unpack(path, into := tempfile.mkdtemp(dir=scratch), *filter(None, [most]))):
         found = look(into, name, scratch, archives + 1)
         if any(h.folder for h in found):
             return found
@@ -187,9 +192,10 @@ def look(path, name, scratch, archives=0):
 
 
 def collect(folder, scratch):
-    """All hand-ins in a folder or a zip. scratch: an empty directory."""
+    """All hand-ins in a folder or a zip, a class's or a student's. scratch: an empty directory."""
     os.stat(folder)  # or it is said that there is none
-    return look(folder, "" if os.path.isdir(folder) else os.path.basename(folder), scratch)
+    whole = "" if os.path.isdir(folder) else os.path.basename(folder)
+    return look(folder, whole, scratch, most=(CLASS_FILES, CLASS_BYTES) if whole else None)
 
 
 def programs(folder, scratch, lab):

@@ -7,6 +7,7 @@ import argparse
 import csv
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -76,7 +77,8 @@ def compare(hs):
         least = 10 if part == "measured" else 1  # of equal points
         same = [b.name for b, n in others.items() if n >= least and (a in odd or b not in odd)]
         if same:
-            a.wrong("own", f"{part} is from the same run as in {', '.join(same)[:200]}")
+            a.wrong("own", f"{part} is from the same run as another student's")
+            a.shared.append(f"{part}: the same run as in {', '.join(same)[:200]}")
 
 
 def settle(h, rubric, answers):
@@ -88,7 +90,7 @@ def settle(h, rubric, answers):
         got = h.row["points"].get(part, 0)
         why = h.row["why"].get(part) or ("" if got or most == "0" else "not graded: see builds")
         h.parts.append(Part("program", part, got, int(most), why))
-    h.answers = rubric.shares["answers"] * float(answers.get(h.student) or 0) / 100
+    h.answers = rubric.shares["answers"] * answers.get(h.student, 0) / 100
     h.total = round(sum(part.got for part in formats.scaled(h, rubric.shares)) + h.answers, 1)
 
 
@@ -136,7 +138,7 @@ def table(hs, roster):
             else "",
             "counts": "yes" if h.counts else "no",
             "total": h.total,
-            "first_reason": (reasons or ["; ".join(h.remarks)])[0].replace("\n", " "),
+            "first_reason": "; ".join(reasons[:1] + h.shared or h.remarks).replace("\n", " "),
         }
     for student in sorted(set(roster) - {h.student for h in hs}):
         row = {"file": "(nothing)", "student": student, "name": roster[student], "score": 0}
@@ -158,11 +160,24 @@ def listed(path):
     for encoding in ("utf-8-sig", "gb18030") if path else ():
         with suppress(UnicodeDecodeError), open(path, encoding=encoding, newline="") as file:
             rows = rows or [
-                row for row in csv.reader(file) if row and expected.VALID_ID.fullmatch(row[0])
+                row
+                for row in csv.reader(file)
+                if row and expected.VALID_ID.fullmatch(row[0]) and row[0].upper() != "ID"
             ]
     if path and not rows:
         raise ValueError(f"{path}: no line begins with an ID and a comma; save it as CSV")
     return {student: collect.printable(" ".join(more), 60) for student, *more in rows}
+
+
+def answered(path):
+    """{ID: points} of such a list."""
+    points_of = {}
+    for student, text in listed(path).items():
+        with suppress(ValueError):
+            points_of[student] = float(text or 0)
+        if not 0 <= points_of.get(student, -1) <= 100:
+            raise ValueError(f"{path}: {student}: '{text}' is no number from 0 to 100")
+    return points_of
 
 
 def graded(said, rubric, answers):
@@ -179,7 +194,8 @@ def graded(said, rubric, answers):
     compare(hs)
     for h in hs:
         settle(h, rubric, answers)
-        print(text := report(h), file=sys.stderr if said.format else sys.stdout)
+        text = report(h)  # others' names are not for the student
+        print(text, *h.shared, sep="\n     ", file=sys.stderr if said.format else sys.stdout)
         if said.out and h.student and h.counts:
             with open(f"{said.out}/feedback/{h.student}.txt", "w", encoding="utf-8") as file:
                 file.write(text + "\n")
@@ -200,9 +216,10 @@ def main():
     said = parser.parse_args()
     sys.stdout.reconfigure(errors="replace")  # where Chinese can't be printed
     try:
-        rubric, roster, answers = read_rubric(), listed(said.roster), listed(said.answers)
+        rubric, roster, answers = read_rubric(), listed(said.roster), answered(said.answers)
         if said.out:
-            os.makedirs(f"{said.out}/feedback", exist_ok=True)
+            shutil.rmtree(f"{said.out}/feedback", ignore_errors=True)  # an earlier call's
+            os.makedirs(f"{said.out}/feedback")
         hs = graded(said, rubric, answers)
         if said.format:
             print(formats.FORMATS[said.format](list(formats.scaled(hs[0], rubric.shares)), hs[0]))
@@ -216,6 +233,11 @@ def main():
     for row in rows:
         marks = (f"{row.get(column, ''):>7}" for column in ("score", "program", "total"))
         print(f"{row['student']:20}", *marks, "", row["file"], row["name"])
+    for h in hs:
+        if not h.counts:
+            print(
+                f"look at {h.name}: of student {h.student}, too, who has a later one. Is the number right?"
+            )
 
 
 if __name__ == "__main__":

@@ -77,8 +77,12 @@ class Collect(Folder):
         self.whole(self.found("repository")["repository"], "5")
 
     def test_one_archive_for_the_class(self):
-        self.put("all.zip", {f"class/{s}/handin.zip": packed(handin(s)) for s in "ab"})
+        files = {f"class/{s}/handin.zip": packed(handin(s)) for s in "ab"}
+        self.put(
+            "all.zip", {**files, "class/c/long.pdf": bytes(9 << 20)}
+        )  # as much as many hand-ins
         found = self.found("all.zip")
+        self.assertIn("it is a .pdf file", found["all.zip/class/c/long.pdf"].refused)
         for s in "ab":
             self.whole(found[f"all.zip/class/{s}/handin.zip"], s)
         self.put("all.zip", {"x.zip": packed({"y.zip": packed(handin("c"))})})

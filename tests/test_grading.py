@@ -182,7 +182,7 @@ class Grading(Graded):
         self.assertIn([FIRST, "100"], lines)
         scores = sorted(row["score"] for row in rows.values() if row["student"])
         self.assertEqual(scores, ["100", *["6"] * 200])
-        self.assertIn("is from the same run as in ", out)
+        self.assertIn("is from the same run as another student's", out)
         self.assertLess(seconds, 60)
 
     def test_unanswered(self):
@@ -248,14 +248,18 @@ class Grading(Graded):
                 for one, other in ((a, b), (b, a)):
                     report = found[f"handin-{one}.zip"]
                     self.assertIn(f"Score: {score}/100", report)
-                    same = f"{part} is from the same run as in handin-{other}.zip"
+                    same = f"{part}: the same run as in handin-{other}.zip"
                     self.assertEqual(same in report, score < 100, report)
+                    with open(f"{self.dir}/out/feedback/{one}.txt", encoding="utf-8") as file:
+                        theirs = file.read()  # what the student sees
+                    self.assertEqual("the same run as another" in theirs, score < 100, theirs)
+                    self.assertNotIn(other, theirs)
 
     def test_lists(self):
         """Names and points by ID, as spreadsheets save them; and who has not handed in."""
         self.put("handin.zip", GOOD[FIRST])
         lines = f"\u5b66\u53f7,\u59d3\u540d\r\n{FIRST},{NAME}\r\n777,{NAME}\r\n"
-        given = write(f"{self.dir}/answers", f"{FIRST},50\n")
+        given = write(f"{self.dir}/answers", f"ID,POINTS\n{FIRST},50\n")
         for encoding in ("utf-8-sig", "gb18030"):
             roster = write(f"{self.dir}/roster", lines.encode(encoding))
             self.grade("--roster", roster, "--answers", given)
@@ -267,6 +271,10 @@ class Grading(Graded):
         for text in (lines.encode("utf-16"), f"{FIRST};50\n"):
             write(roster, text)
             self.assertIn("save it as CSV", self.grade("--roster", roster, status=2))
+        for points in ("late", "150"):
+            write(given, f"{FIRST},{points}\n")
+            said = self.grade("--answers", given, status=2)
+            self.assertIn(f"{FIRST}: '{points}' is no number from 0 to 100", said)
 
     def test_latest(self):
         """Of several hand-ins of one student the latest counts; both are graded."""
@@ -275,7 +283,11 @@ class Grading(Graded):
             for name, data in GOOD[FIRST].items():
                 write(f"{folder}/{name}", data)
             os.utime(f"{folder}/manifest", (when, when))
-        self.assertIn("note: the student has handed in again: 1 counts", self.grade())
+        old = write(f"{self.dir}/out/feedback/of-an-earlier-call.txt", "")
+        said = self.grade()
+        self.assertIn("note: the student has handed in again: 1 counts", said)
+        self.assertIn(f"\nlook at 2: of student {FIRST}, too", said)
+        self.assertFalse(os.path.exists(old))
         rows = [(row["counts"], row["handed_in"][14:]) for row in self.table().values()]
         self.assertEqual(rows, [("yes", "33:20"), ("no", "16:40")])
 
