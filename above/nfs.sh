@@ -30,6 +30,6 @@ leave() { umount /run/mnt; }
 unserve() {
 	rpc.nfsd 0
 	exportfs -u 10.0.1.2:/run/export
-	pkill -x rpc.mountd
+	busybox killall rpc.mountd
 	umount $nfsd
 }

@@ -6,10 +6,11 @@ needs=above-rds
 serve() {
 	has rds_rdma
 	setsid "$here/rds.py" serve >/dev/null 2>&1 </dev/null &
+	echo $! >/run/rds.pid
 	until_true 20 [ -e /run/rds.ready ]
 }
 join() { has rds_rdma; }
 put() { "$here/rds.py" put "$1"; }
 get() { "$here/rds.py" get "$1" $bytes; }
 leave() { :; }
-unserve() { pkill -f 'rds.py serve'; }
+unserve() { kill "$(cat /run/rds.pid)"; }
