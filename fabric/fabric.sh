@@ -3,7 +3,7 @@
 # A simulated InfiniBand fabric with the real OpenSM, and a shell in which the real tools work.
 #
 #   fabric.sh start [COMMAND]   a shell, or one command; TOPOLOGY, HOSTS, ROUTING say which fabric
-#   fabric.sh NAME [ARGUMENT…]  in that shell: what fabric-help lists; bin/NAME calls it
+#   fabric.sh NAME [ARGUMENT…]  in that shell: what fabric-help lists
 #
 # Each process of a fabric has FABRIC=its directory in its environment.
 set -u
@@ -24,7 +24,7 @@ loops                      channels that can wait for each other in a ring (a de
 check-tables FILE          your forwarding tables, lines like: leaf1 host3 port 4
 fabric-map [FILE]          a page: picture, LIDs, tables, paths; once more: red is what has changed
 fabric-help                this list
-ibstatus ibroute smpquery saquery …  the packages' tools: see their man pages"
+ibstatus ibroute smpquery saquery …  the packages' tools"
 
 die() {
 	echo "fabric: $*" >&2
@@ -45,7 +45,7 @@ processes() { # which have this in their environment; the options are grep's
 end_all() {         # FOLDER: kills what is left of a fabric until nothing is, and removes its files
 	local pids how=HUP # a shell gives back the terminal then
 	while pids=$(processes -xF "FABRIC=$1") && [ -n "$pids" ]; do
-		# shellcheck disable=SC2086 # several
+		# shellcheck disable=SC2086
 		kill -$how $pids 2>/dev/null
 		how=KILL
 		sleep 0.1
@@ -138,6 +138,8 @@ since() { # LOG BYTE: what the log says from there on
 
 wait_for() { # LOG BYTE [-z] PATTERN: until the log matches from there on; -z: over several lines
 	until since "$1" "$2" | grep -qE "${@:3}"; do
+		[ -z "${gone-}" ] || die "OpenSM has ended: wrong options?"
+		kill -0 "${opensm:-$$}" 2>&- || local gone=yes
 		[ "$(stat -fc %a "$FABRIC")" != 0 ] || die "no space left in $FABRIC"
 		sleep 0.1
 	done
@@ -191,7 +193,7 @@ change() { # VERB NAME A B: and waits for what OpenSM makes of it
 do_sweep() {
 	local begin
 	begin=$(wc -c <"$FABRIC/opensm.log")
-	# shellcheck disable=SC2046 # several
+	# shellcheck disable=SC2046
 	kill -HUP $(processes "^FABRIC_SM=$FABRIC ") 2>/dev/null || die "no OpenSM runs"
 	wait_for opensm "$begin" -z "INITIATING HEAVY SWEEP .*(\* SUBNET UP \*|ERR 0D01)"
 }
@@ -210,6 +212,7 @@ do_start-sm() {
 	# -D 0x47: log errors and what happens, and dump tables
 	FABRIC_SM="$FABRIC $id" LD_PRELOAD=${library[0]} $sbin/opensm -F opensm.conf -f "$FABRIC/opensm.log" \
 		-D 0x47 "${options[@]}" </dev/null >/dev/null 2>&1 &
+	local opensm=$!
 	wait_for opensm "$begin" \
 		"SUBNET UP|SM PORT DOWN|Entering STANDBY|[Ee]xiting|ERR.*rout|not a.*fat-tree"
 }
@@ -226,9 +229,8 @@ do_stop-sm() {
 	done
 }
 
-# A shell script that reads /sys by itself. The library puts that elsewhere for as long as a process
-# lives that has looked there with it. That must be no shell: a shell handles SIGCHLD, which breaks off
-# the library's poll at each child's end: "ERR: real_poll failure".
+# A shell script that reads /sys. The library moves that while a process lives that has looked there with
+# it. No shell: each child's SIGCHLD would break off the library's poll ("ERR: real_poll failure").
 do_ibstatus() {
 	cd "$FABRIC" || exit
 	LD_PRELOAD=${library[0]} exec python3 -c '

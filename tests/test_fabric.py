@@ -108,7 +108,8 @@ class Wrong(unittest.TestCase):
 
     def test_commands(self):
         said = fabric(
-            "path host1; cut leaf1; cut host1 host2; at; at nobody ls; stop-sm host2"
+            "path host1; cut leaf1; cut host1 host2; at; at nobody ls; stop-sm host2;"
+            " start-sm host2 --nosuchoption"
         ).stdout
         self.assertEqual(
             [line[:30] for line in said.splitlines()[1:]],
@@ -119,6 +120,7 @@ class Wrong(unittest.TestCase):
                 "at HOST [COMMAND…]         a c",
                 "fabric: 0 nodes are called 'no",
                 "fabric: no OpenSM at host2",
+                "fabric: OpenSM has ended: wron",
             ],
         )
 
