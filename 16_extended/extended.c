@@ -167,6 +167,7 @@ static void take_old(struct side *s, bool receives, uint64_t first, uint32_t cou
         if (n < 0) die(0, "ibv_poll_cq");
         if (n == 0) wait_a_little(s, what, &since);
         if (n > 0) s->poll_calls++;
+        if (n > 0) since = 0; /* the next wait is another one */
         for (int k = 0; k < n; k++) {
             if (wc[k].status != IBV_WC_SUCCESS) die_wc(&wc[k], what);
             verify_completion(s, first + taken, wc[k].wr_id, receives ? &wc[k].byte_len : NULL);
@@ -196,6 +197,7 @@ static void take_new(struct side *s, bool receives, uint64_t first, uint32_t cou
             continue;
         }
         check(ret, "ibv_start_poll");
+        since = 0;
         s->poll_calls += 2; /* that one and ibv_end_poll */
         while (ret == 0) {
             require_status(cqx, IBV_WC_SUCCESS, what);
