@@ -81,10 +81,13 @@ class Judge:
 
     def alone(self, harm):
         """What is wrong with how a side takes it."""
-        run, role = self.run((harm.role,), harm), harm.role
+        role = harm.role
+        if harm.status == 0 and self.once((role,)).status(role):
+            return None  # it fails without it, too
+        run = self.run((role,), harm)
         self.last = run, role
         refused = harm.unless and harm.unless in run.words(OTHER[role])
-        if refused or run.todo(role) or harm.status in (None, run.status(role)):
+        if refused or harm.status in (None, run.status(role)):
             return notices(run, role)
         return say(
             "not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status

@@ -99,9 +99,9 @@ NEWER = {
             4,
             BOTH,
             [
+                passes,
                 *(sends(role, lambda run: [("SEND", {})] * asked(run, "iters")) for role in BOTH),
                 waited,
-                passes,
             ],
         ),
         harms=(

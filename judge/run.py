@@ -15,6 +15,13 @@ DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
 PATIENCE = 2  # seconds
 
 
+def spins(pid):
+    """It has used the CPU for so long that it will go on for ever: these programs wait without it."""
+    with suppress(OSError):
+        return time.clock_gettime(~pid << 3 | 2) > 1  # clock_getcpuclockid(3)
+    return False
+
+
 class Run:
     """sides: by role, what starts it with some options more. on(step, run): what is done at a barrier (see Pair); "cut"
     ends the connection. harm: see labs.py; harmed: the role to which it is done. spoilt: it was done.
@@ -202,6 +209,8 @@ class Watched(Run):
 
     def at(self, step, pair):
         super().at(step, pair)
+        if step == "meanwhile" and any(spins(side.process.pid) for side in pair.sides.values()):
+            pair.until = 0
         self.steps += [step] * (step != "meanwhile")
         if step in ("ready", "done"):
             self.before[step] = len(self.nic.events())
