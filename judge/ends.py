@@ -5,7 +5,7 @@ import signal
 
 from check_words import say
 from sandbox import OTHER
-from wire import KINDS, waits_in_vain
+from wire import signalled
 
 
 def stops(run, role):
@@ -78,11 +78,9 @@ def passes(run, role):
     if killed(run, role):
         return killed(run, role)
     if status != 0 or result.get("status") != "PASS":
-        sent = run.nic.tried(run.messages, role)
-        if sent and waits_in_vain(run, role):
-            what = KINDS.get(sent[-1].opcode & 31, "request")
-            return say("unsignalled", role=role, what=what, found=len(sent))
-        return say("ends", role=role, status=status, result=result.get("status"))
+        return run.nic.tried(signalled, run, role) or say(
+            "ends", role=role, status=status, result=result.get("status")
+        )
     results = [line for line in run.said(role) if line.startswith("RESULT ")]
     if len(results) != 1 or run.said(role)[-1] != results[0]:
         return say("two results", role=role, number=len(results))

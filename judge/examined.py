@@ -9,7 +9,7 @@ import sandbox
 from assignment import MINE, PARTS, WORK, Examiner
 from check_words import say
 from pair import Side
-from labs import LAST
+from parts import LAST
 from blocks import Pieced
 from sandbox import OPEN
 from trace import BLOCKS, FIRST_OF_A_MESSAGE, Nic, wanted

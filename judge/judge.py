@@ -11,7 +11,8 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "learn")]
 # pylint: disable=wrong-import-position
 from memory import Wrong, read  # noqa: E402
 from pair import Apart, Direct, Flow, Lead, Pair, Side  # noqa: E402
-from labs import BOTH, LABS, LAST, SLOW  # noqa: E402
+from labs import LABS, SLOW  # noqa: E402
+from parts import BOTH, LAST  # noqa: E402
 from ends import killed, notices  # noqa: E402
 from sandbox import OTHER  # noqa: E402
 from check_words import say  # noqa: E402
@@ -52,7 +53,8 @@ class Judge:
             # Copied: ld.so takes a blank or a colon in a path for the end of a name.
             library = shutil.copy(self.job.get(next(iter(variables)), self.job["HV_FAIL"]), "/run/")
             variables |= {"HV_DONE": DONE, "LD_PRELOAD": library}
-        arguments = lab.runs[number].format(**draw).split()
+        options = lab.runs[number] + (harm.options if harm else "")
+        arguments = options.format(**draw).split()
         return self.pair(programs, arguments, harm, students[0], env)
 
     def pair(self, programs, arguments, harm=None, harmed="", env=None):
@@ -68,7 +70,7 @@ class Judge:
         sides = {"server": side("server", []), "client": side("client", arguments)}
         kind = KINDS.get(self.job["lab"], Pair)
         run = Watched(self.nic, sides, arguments, kind, harm=harm, harmed=harmed)
-        run.env = env or {}
+        run.env, run.once = env or {}, self.once
         return run
 
     def once(self, students):
@@ -79,9 +81,13 @@ class Judge:
 
     def alone(self, harm):
         """What is wrong with how a side takes it."""
-        run, role = self.run((harm.role,), harm), harm.role
+        role = harm.role
+        if harm.status == 0 and self.once((role,)).status(role):
+            return None  # it fails without it, too
+        run = self.run((role,), harm)
         self.last = run, role
-        if harm.status in (None, run.status(role)):
+        refused = harm.unless and harm.unless in run.words(OTHER[role])
+        if refused or harm.status in (None, run.status(role)):
             return notices(run, role)
         return say(
             "not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status
@@ -104,7 +110,7 @@ class Judge:
                     wrong = self.nic.tried(rule, run, role)
                     if wrong:
                         return killed(run, role) or wrong
-        for harm in LABS[self.job["lab"]].alone if part.name == "careful" else ():
+        for harm in part.alone:
             wrong = self.alone(harm)
             if wrong:
                 return wrong

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make check demands of the labs 01 to 04 and 08 to 14: of each, how its pairs are run, and its parts. (05
-to 07: blocks.py has their TODOs; whole, they are examined by assignment.py, as make grade-program does it.)"""
-from collections import namedtuple
-
+"""What make check demands of the labs 01 to 04 and 08 to 14 (newer.py: of 16 and 18): of each, how its pairs are run,
+and its parts. (05 to 07: blocks.py has their TODOs; whole, they are examined by assignment.py, as make grade-program
+does it.)"""
 from ends import (
     agrees,
     depth,
@@ -61,26 +60,8 @@ from messages import (
     text_and_back,
     to_peer,
 )
-
-# rules: about a run in which the student's program has this role and the reference the other; ends: about
-# one in which both sides are the student's. todo: the place that it judges; LAST: all of them.
-Part = namedtuple("Part", "name todo roles rules ends", defaults=((),))
-Lab = namedtuple("Lab", "runs harms alone parts")
-LAST = 99
-BOTH, CLIENT, SERVER = ("client", "server"), ("client",), ("server",)
-
-
-def lab(runs, *parts, harms=(None, None), alone=(STATUS,)):
-    """runs: the client's options when it is the student's, when the server is, and when both are. harms: what is done
-    to the client and to the server in the first two. alone: harm that needs a run of its own."""
-    last = [
-        Part("with itself", LAST, BOTH, [], [passes, gives_back]),
-        Part(
-            "careful", LAST, BOTH, [] if any(notices in part.rules for part in parts) else [notices]
-        ),
-    ]
-    return Lab(runs.split(" / "), dict(zip(BOTH, harms)), alone, [*parts, *last])
-
+from newer import NEWER
+from parts import BOTH, CLIENT, SERVER, Part, lab
 
 SIZES = "--size={odd} --iters={few} --seed={seed}"
 BREAKS = "--size={odd} --iters={many} --seed={seed} --break=9"
@@ -355,6 +336,7 @@ LABS = {
             ),
         ),
     ),
+    **NEWER,
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.
 SLOW = {"02": BOTH, "08": SERVER, "10": CLIENT, "11": SERVER, "13": BOTH}

@@ -65,11 +65,12 @@ def made(kind, what, role=None):
 
 
 def room(least):
-    """Of the completion queue."""
+    """Of the completion queues together. least: a number, or a function of the run."""
 
     def demand(run, role):
-        found = sum(f["cqe"] for f in run.of(role, "create_cq"))
-        return say("cq small", role=role, found=found, right=least) if found < least else None
+        found = sum(f["cqe"] for _, f in run.has(role, "create_cq"))
+        right = least(run) if callable(least) else least
+        return say("cq small", role=role, found=found, right=right) if found < right else None
 
     return demand
 
@@ -99,14 +100,20 @@ def region(length=None, **access):
     return demand
 
 
-def queue_pair(kind=2, srq=None, inline=None, selective=False):
+def queue_pair(kind=2, srq=None, inline=None, selective=False, **least):
     """srq: the role whose queue pairs have a shared receive queue. inline(run): bytes, on the client. selective: only
-    what asks for a completion makes one."""
+    what asks for a completion makes one. send, receive: of the run, for how many requests and receives all are.
+    """
 
     def demand(run, role):
-        pairs = run.of(role, "create_qp")
+        pairs = [f for _, f in run.has(role, "create_qp")]
         if not pairs:
             return say("not made", role=role, what="a queue pair")
+        for queue, right in least.items():
+            found = sum(f[queue] for f in pairs)
+            if found < right(run):
+                name = f"max_{queue.replace('receive', 'recv')}_wr"
+                return say("qp small", role=role, name=name, found=found, right=right(run))
         for f in pairs:
             if f["type"] != kind:
                 return say(

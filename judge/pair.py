@@ -34,9 +34,9 @@ class Side:
         self.output = [f"{SAID}/{role}.{name}" for name in ("out", "err")]
         away = role in self.away and not self.student
         libc.personality(NO_RANDOMIZE)
-        resource.setrlimit(
-            resource.RLIMIT_STACK, (8 << 20 + 6 * away, resource.RLIM_INFINITY)
-        )  # mmap's is below it
+        # mmap's addresses are below it. A thread's stack is as large, and must not be larger than the VM's memory.
+        stack = (320 if away else 8) << 20
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.RLIM_INFINITY))
         env = {
             **(env or {}),
             **({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"} if away else {}),

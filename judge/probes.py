@@ -56,8 +56,8 @@ p:bind rxe_bind_mw addr={rxe_send_wqe.wr+rxe_send_wr.wr}($arg2):x64 length={rxe_
 rkey={rxe_send_wqe.wr+rxe_send_wr.wr+24}($arg2):x32 access={rxe_send_wqe.wr+rxe_send_wr.wr+28}($arg2):x32
 p:cq_error ib_uverbs_cq_event_handler
 p:free_mr rxe_dereg_mr mr=$arg1:x64
-p:free_qp rxe_destroy_qp
-p:free_cq rxe_destroy_cq
+p:free_qp rxe_destroy_qp qp=$arg1:x64
+p:free_cq rxe_destroy_cq cq=$arg1:x64
 p:free_pd rxe_dealloc_pd
 p:free_ah rxe_destroy_ah
 p:free_mw rxe_dealloc_mw

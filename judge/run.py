@@ -15,6 +15,13 @@ DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
 PATIENCE = 2  # seconds
 
 
+def spins(pid):
+    """It has used the CPU for so long that it will go on for ever: these programs wait without it."""
+    with suppress(OSError):
+        return time.clock_gettime(~pid << 3 | 2) > 1  # clock_getcpuclockid(3)
+    return False
+
+
 class Run:
     """sides: by role, what starts it with some options more. on(step, run): what is done at a barrier (see Pair); "cut"
     ends the connection. harm: see labs.py; harmed: the role to which it is done. spoilt: it was done.
@@ -25,6 +32,7 @@ class Run:
         self.harm, self.harmed, self.spoilt = harm, harmed, False
         self.before, self.steps, self.verdicts = {}, [], {}  # before: events before a barrier
         self.queues, self.threads = {"client": [], "server": []}, {role: set() for role in OTHER}
+        self.qpns = {role: set() for role in OTHER}
         nic.forget()
         with suppress(OSError):
             os.remove(DONE)
@@ -42,6 +50,8 @@ class Run:
 
     def at(self, step, pair):
         self.sides = pair.sides
+        for role, said in pair.said.items():  # its line, and what 18 says of further queue pairs
+            self.qpns[role] |= {int(qpn, 16) for qpn in re.findall(rb"qpn=0x([0-9a-f]+)", said)}
         if step not in ("meanwhile", "client waits"):
             for role, side in pair.sides.items():
                 self.threads[role].update(side.members("threads"))
@@ -80,6 +90,10 @@ class Run:
         """The first packets of its requests."""
         return [p for p in self.packets(role) if p.opcode & 31 in FIRST]
 
+    def by_place(self, role):
+        """The same, of several queue pairs, by where they go."""
+        return sorted(self.messages(role), key=lambda p: p.va)
+
     def datagrams(self, role):
         """Its requests, each number once."""
         first = {}
@@ -100,27 +114,39 @@ class Run:
 
     def completions(self, role):
         self.nic.required("completion")
-        qpn = self.number(role, "qpn")
-        said = re.search(r"QPN (0x[0-9a-f]+)", " ".join(self.said(role)))  # 11
-        if not qpn and said:
-            qpn = int(said[1], 16)
-        return [f for _, kind, f in self.events if kind == "completion" and f["qpn"] == qpn]
+        said = re.findall(r"QPN (0x[0-9a-f]+)", " ".join(self.said(role)))[:1]  # 11
+        qpns = self.qpns[role] or {int(qpn, 16) for qpn in said}
+        return [f for _, kind, f in self.events if kind == "completion" and f["qpn"] in qpns]
+
+    def requests_done(self, role):
+        """Completions of its requests, not of its receives (enum ibv_wc_opcode)."""
+        return [f for f in self.completions(role) if f["opcode"] < 128]
+
+    def has(self, role, *kinds):
+        """Of what it made: each kind with its event. Without what it destroyed before it made more (a trial, in 16)."""
+        self.nic.required(*kinds)
+        made, destroyed = {}, []
+        for thread, kind, f in self.events:
+            if thread == self.pid(role) and kind in ("free_qp", "free_cq"):
+                destroyed += f.values()
+            elif thread == self.pid(role) and kind in ("create_cq", "srq", "create_qp"):
+                made = {key: one for key, one in made.items() if key not in destroyed}
+                made[f.get("qp", f.get("cq", len(made)))] = kind, f
+                destroyed = []
+        return [(kind, f) for kind, f in made.values() if kind in kinds]
+
+    def held(self, role, step, which):
+        """Its queues of a kind at a barrier (rings() in memory.py). which: create_cq, send, recv, srq."""
+        taken = next((queues for at, queues in self.queues[role] if at == step), ())
+        order = []
+        for kind, f in self.has(role, "create_cq", "srq", "create_qp"):
+            order += ["send", *([] if f["srq"] else ["recv"])] if kind == "create_qp" else [kind]
+        return [queue for kind, queue in zip(order, taken) if kind == which]
 
     def queue(self, role, step, which):
-        """What a queue holds at a barrier: how many are posted and not yet taken; the elements that have been
-        used. which: send, recv, srq."""
-        taken = next((queues for at, queues in self.queues[role] if at == step), None)
-        made = [
-            (kind, f)
-            for thread, kind, f in self.events
-            if thread == self.pid(role) and kind in ("create_cq", "srq", "create_qp")
-        ]
-        order = []
-        for kind, f in made:
-            order += ["send", *([] if f["srq"] else ["recv"])] if kind == "create_qp" else [kind]
-        if not taken or which not in order or order.index(which) >= len(taken):
-            return 0, []
-        size, waiting, held = taken[order.index(which)]
+        """What the first queue of a kind holds at a barrier: how many are posted and not yet taken; the elements
+        that have been used."""
+        size, waiting, held = next(iter(self.held(role, step, which)), (1, 0, b""))
         elements = [held[at : at + size] for at in range(0, len(held), size)]
         read_one = request if which == "send" else receive
         return waiting, [read_one(e) for e in elements if any(e)]
@@ -183,6 +209,8 @@ class Watched(Run):
 
     def at(self, step, pair):
         super().at(step, pair)
+        if step == "meanwhile" and any(spins(side.process.pid) for side in pair.sides.values()):
+            pair.until = 0
         self.steps += [step] * (step != "meanwhile")
         if step in ("ready", "done"):
             self.before[step] = len(self.nic.events())

@@ -24,7 +24,7 @@ ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23}
 FIRST_OF_A_MESSAGE = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST))
 NONE = "mr == 0"  # of the copies
-LABS = [f"{number:02}" for number in range(1, 15)]
+LABS = [f"{number:02}" for number in (*range(1, 15), 16, 18)]
 BLOCKS = ("05", "06", "07")
 # Which labs need a probe; the others need all.
 WATCHED = {

@@ -75,8 +75,31 @@ def receives(role, least, length, which="recv"):
 
 
 def waits_in_vain(run, role):
-    """For the completion of a request of its own, by its own words."""
-    return re.search(r"no completion of (the )?(RDMA|SEND|WRITE|READ)", run.words(role))
+    """For the completion of a request of its own, by its own words; and not all have one."""
+    return re.search(r"no completion of (the |a )?(RDMA|SEND|WRITE|READ)", run.words(role)) and len(
+        run.requests_done(role)
+    ) < len(run.messages(role))
+
+
+def signalled(run, role):
+    """It does not wait for a completion that its last request does not make."""
+    sent = run.messages(role)
+    if not sent or not waits_in_vain(run, role):
+        return None
+    what = KINDS.get(sent[-1].opcode & 31, "request")
+    return say("unsignalled", role=role, what=what, found=len(sent))
+
+
+def numbered(numbers):
+    """Each request's wr_id is its message's number. numbers(run): those of the messages, in order."""
+
+    def demand(run, role):
+        for f, number in zip(run.requests_done(role), numbers(run)):
+            if f["id"] != number:
+                return say("message id", role=role, found=f["id"], right=number)
+        return None
+
+    return demand
 
 
 def joined(found, wanted):
@@ -205,17 +228,13 @@ def completes(run, role):
 
 def waited(run, role):
     """Nothing is under way any more when it says so: its requests are done, and it has polled that."""
-    queues, number = next((held for at, held in run.queues[role] if at == "done"), []), len(
-        run.of(role, "create_cq")
-    )
     unpolled = [
         held[at + 12]
-        for size, waiting, held in queues[:number]
+        for size, waiting, held in run.held(role, "done", "create_cq")
         for at in range(0, waiting * size, size)
     ]
-    if (
-        any(opcode < 128 for opcode in unpolled) or run.queue(role, "done", "send")[0]
-    ):  # enum ibv_wc_opcode: no receive's
+    under_way = any(waiting for _, waiting, _ in run.held(role, "done", "send"))
+    if under_way or any(opcode < 128 for opcode in unpolled):  # enum ibv_wc_opcode: no receive's
         return say("not waited", role=role)
     return None
 

@@ -14,6 +14,10 @@
  *   HV_SLOW=MS                     it loses the CPU for so long behind each of its first posts of
  *                                  a request, before those of a receive, and six times as long
  *                                  before it asks for an event for the first time
+ *   HV_TURNS=1                     its threads lose the CPU at random, before they post or try to
+ *                                  lock, and when they have unlocked
+ *   HV_FAIL=byte_len:1:1           the first length of a message that is read from an extended
+ *                                  completion queue is another (1 is XORed to it)
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_STAMPS=1                    extended completion queues have timestamps: 100, 200, ...
@@ -25,6 +29,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +62,12 @@ static void lose_cpu(unsigned times_as_long) {
     const char *slow = getenv("HV_SLOW");
 
     if (slow && times++ < MOST) usleep(times_as_long * (useconds_t)atoi(slow) * 1000);
+}
+
+static void give_way(void) {
+    static unsigned seed;
+
+    if (getenv("HV_TURNS") && rand_r(&seed) % 3 == 0) usleep(1000);
 }
 
 /* True, with errno set, for the call that HV_FAIL names. */
@@ -124,6 +135,17 @@ WRAP(int, ibv_dereg_mr, errno, (struct ibv_mr * mr), mr)
 WRAP(int, ibv_destroy_cq, errno, (struct ibv_cq * cq), cq)
 WRAP(int, ibv_dealloc_pd, errno, (struct ibv_pd * pd), pd)
 WRAP(int, ibv_close_device, errno, (struct ibv_context * context), context)
+
+int pthread_mutex_trylock(pthread_mutex_t *mutex) {
+    give_way();
+    return REAL(pthread_mutex_trylock)(mutex);
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    const int ret = REAL(pthread_mutex_unlock)(mutex);
+    give_way();
+    return ret;
+}
 
 /* What verbs.h makes of ibv_reg_mr is one of two functions, of which one may call the
  * other: then only the first counts. */
@@ -232,6 +254,7 @@ static void put_back(const struct ibv_wc *wc) {
 }
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+    give_way();
     disguise(wr);
     remember(wr);
     const int ret = fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
@@ -315,6 +338,7 @@ static int (*real_wr_complete)(struct ibv_qp_ex *);
 static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t, uint32_t);
 static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 static int (*real_next_poll)(struct ibv_cq_ex *);
+static uint32_t (*real_byte_len)(struct ibv_cq_ex *);
 
 static int query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
@@ -363,6 +387,11 @@ static int next_poll(struct ibv_cq_ex *cqx) {
     return fails("ibv_next_poll", SITE) ? errno : polled(cqx, real_next_poll(cqx), SITE);
 }
 
+static uint32_t read_byte_len(struct ibv_cq_ex *cqx) {
+    const uint32_t length = real_byte_len(cqx);
+    return getenv("HV_FAIL") && fails("byte_len", SITE) ? length ^ (uint32_t)errno : length;
+}
+
 static uint64_t read_stamp(struct ibv_cq_ex *cqx) {
     static uint64_t stamp;
     (void)cqx;
@@ -382,6 +411,10 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
     real_next_poll = cqx->next_poll;
     cqx->start_poll = start_poll;
     cqx->next_poll = next_poll;
+    if (cqx->read_byte_len) {
+        real_byte_len = cqx->read_byte_len;
+        cqx->read_byte_len = read_byte_len;
+    }
     if (ours) cqx->read_completion_ts = read_stamp;
     return cqx;
 }
