@@ -101,7 +101,6 @@ BASE = {
     "provoke": one("provoke", f"-O1 {STRICT} -Icommon", f"tests/provoke.c {COMMON} -libverbs"),
     "greedy": greedy,
     "tsan": tsan,
-    "cm_peer": one("cm_peer", STRICT, "tests/peer/cm_peer.c -lrdmacm -libverbs"),
     "judge": one(  # what test_lines.py asks
         "judge",
         "-Icommon",

@@ -177,7 +177,6 @@ REST = (
     Group("newest", "test_17.Memory", "sid", unstable=True, build="sid", env=VIRTUAL),
     here("kernels", "test_kernels"),
     here("half_way", "test_starter.HalfWay test_starter.Release", env=VIRTUAL),
-    Group("python_peer", "test_python_peer", env=VIRTUAL),
     Group("large", "test_pairs.Large", env=VIRTUAL),
     # Two processors: both sides really run at a time.
     Group("large", "test_pairs.Defaults", "two-cpus", env={"TESTENV_CPU": ""}),

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""11_rdma_cm, which has no TCP rendezvous: pairs over IPv4 and IPv6, a peer of another
-implementation, wrong options and addresses, refused, dying and missing peers. Runs where the
-RDMA device is; class Hosts in one of two hosts (TESTENV_HOSTS=2)."""
+"""11_rdma_cm, which has no TCP rendezvous: pairs over IPv4 and IPv6, wrong options and addresses, refused,
+dying and missing peers. Runs where the RDMA device is; class Hosts in one of two hosts (TESTENV_HOSTS=2)."""
 import contextlib
 import os
 import signal
 import struct
-import subprocess
 import tempfile
 import time
 
-from pairs import OTHER_DEVICE, PairTest, fnv1a, ports, preloaded, rdma_resources
+from pairs import OTHER_DEVICE, PairTest, ports, preloaded, rdma_resources
 from samples import LIMIT, ROOT, end, path, ran, run, start
 
 NAME, HOST, HOST6 = "11_rdma_cm", "10.0.0.1", "fd00::1"
 THERE6 = "fe80::5054:ff:fe00:401"  # of the other host, in class Hosts
-PEER = os.path.join(ROOT, "build", "cm_peer")  # tests/peer/cm_peer.c, built
 NO_IPV6 = preloaded(OTHER_DEVICE, HV_DEVICE="no-ipv6")
 
 
@@ -44,14 +41,10 @@ def host_name(*addresses):
 
 
 class CmTest(PairTest):
-    def serve(self, *args, command=(), **more):
-        """A server that listens, and its port. command: of another implementation, up to the port."""
+    def serve(self, *args, **more):
+        """A server that listens, and its port."""
         port = str(next(ports))
-        if command:
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            server = subprocess.Popen([*command, port, *args], stdin=subprocess.DEVNULL, **pipes)
-        else:
-            server = start(NAME, "-p", port, *args, **more)
+        server = start(NAME, "-p", port, *args, **more)
         deadline = time.monotonic() + LIMIT
         while server.poll() is None and time.monotonic() < deadline:
             ids = ran(["rdma", "resource", "show", "cm_id"], check=True).stdout
@@ -134,31 +127,6 @@ class BothFamilies(CmTest):
             self.check_failed(run(NAME, name), NAME, "client", reason)
         with host_name("10.0.0.77", "10.0.5.1", HOST) as name:
             self.pair(server_args=["--bind", name])
-
-    def test_a_peer_of_another_implementation(self):
-        for host in (HOST, HOST6):
-            for text in ("x", "not the default"):
-                with self.subTest(host=host, text=text):
-                    server, port = self.serve()
-                    peer = ran([PEER, "client", host, port, "P", text])
-                    found = (peer.returncode, peer.stdout, peer.stderr)
-                    self.agree(end(server), "server", text, found)
-
-                    peer, port = self.serve("P", command=(PEER, "server", host))
-                    client = run(NAME, "-p", port, "-M", text, host)
-                    peer = end(peer)
-                    self.agree(client, "client", text, (peer.status, peer.out, peer.err))
-
-    def agree(self, side, role, text, peer):
-        self.assertEqual(peer, (0, "peer P\n", ""))
-        self.assertEqual((side.status, side.err), (0, ""), side)
-        self.check_result(side, NAME, role, "PASS")
-        self.assertEqual(side.result["digest"], f"{fnv1a(text.encode()):016x}")
-
-    def test_a_peer_that_says_fail(self):
-        server, port = self.serve()
-        ran([PEER, "client", HOST6, port, "F", "x"], check=True)
-        self.check_failed(end(server), NAME, "server", "the peer's verdict is FAIL", hint=False)
 
     def test_make_run_on_a_host_without_ipv4(self):
         sh("for dev in dummy0 dummy1 lo; do ip -4 address flush dev $dev; done")
