@@ -101,11 +101,6 @@ BASE = {
     "provoke": one("provoke", f"-O1 {STRICT} -Icommon", f"tests/provoke.c {COMMON} -libverbs"),
     "greedy": greedy,
     "tsan": tsan,
-    "judge": one(  # what test_lines.py asks
-        "judge",
-        "-Icommon",
-        "tests/fuzz/judge.c common/{pattern,device,hints,options,report}.c -libverbs",
-    ),
     "other_device": one("other_device.so", "-shared -fPIC", "tests/other_device.c -libverbs"),
 }
 SOURCES = {

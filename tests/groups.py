@@ -107,7 +107,7 @@ QUICK = (
     here("break", "test_break"),
     here("starters", "test_starter.Places"),
     here("sources", "test_zh"),
-    here("units", "test_lines test_cheatsheet test_usage"),
+    here("units", "test_cheatsheet test_usage"),
 )
 
 # Sanitizers see what concerns memory: data of all sizes, layouts, strangers' bytes; not what takes the

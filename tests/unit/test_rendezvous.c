@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The rendezvous line and its work. tests/test_lines.py tries many more lines. */
+/* The rendezvous line and its work. tests/fuzz tries many more lines. */
 #include "../../common/rendezvous.c"
 #include "memory.h"
 #include "unit.h"
