@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Hand-ins and their grades: a class of students, most of them honest."""
-import copy
 import csv
 import json
 import os
-import random
 import re
 import shutil
 import sys
 import tempfile
-import time
 import unittest
 
 from grading_class import (
@@ -36,20 +33,6 @@ import rubric
 FIRST = CLASS[0]
 GOOD = {}  # filled by setUpModule: each student's hand-in
 NAME = "\u5f20\u4e09"  # Zhang San
-# What means something in a run, for those that are mangled.
-LINES = (
-    b"=== exit 0",
-    b"--- server: ",
-    b"--- client: x",
-    b"RESULT sample=03_read",
-    b"BENCH method=sgl",
-    b"BENCH method=sgl block_size=" + b"9" * 5000,
-    b"\xff\xfe",
-    b"0x0 0xf",
-    "\u0663=\u0661 \u2028\u202e".encode(),
-    b"\x1b[2J",
-    b"",
-)
 
 
 def setUpModule():
@@ -109,13 +92,10 @@ class Grading(Graded):
         os.mkdir(f"{self.dir}/empty")
         for words, said in (
             (("handin.sh", "a/b", "05"), "which student"),
-            (("handin.sh", "2026\uff10", "05"), "no full-width ones"),
             (("handin.sh", "1", "04"), "is not 05"),
-            (("handin.sh", "1", "05", "/none"), "is no directory"),
             (("handin.sh", "1", "05", "", "/none"), "cannot read"),
             (("grade.py", "/none"), "grade.py: error: "),
             (("grade.py", f"{self.dir}/empty"), "holds nothing"),
-            (("grade.py", "--roster", "/none", self.dir), "grade.py: error: "),
         ):
             with self.subTest(words=words):
                 done = command(f"teach/{words[0]}", *words[1:])
@@ -185,50 +165,6 @@ class Grading(Graded):
         self.assertIn("is from the same run as another student's", out)
         self.assertLess(seconds, 60)
 
-    def test_unanswered(self):
-        """It is noted, and costs nothing: a person gives the points for answers."""
-        good = GOOD[FIRST]
-        empty = re.sub(r"(?s)(## step 8:.*?reason:)[^\n]*", r"\1", good["answers.txt"], count=1)
-        self.put("handin.zip", ended({**good, "answers.txt": empty}, FIRST, "05"))
-        out = self.grade()
-        self.assertIn("Score: 100/100", out)
-        self.assertIn("note: answers: 26 of 27 given; missing: step 8", out)
-
-    def mangled(self, files):
-        name = random.choice([name for name in files if name.startswith("runs/")])
-        lines = files[name].encode().split(b"\n")
-        for _ in range(random.choice((1, 1, 2, 4))):
-            at = random.randrange(len(lines))
-            line = random.choice(LINES) * random.choice((1, 1, 20000))
-            some = random.choice(([], [line[: 1 << 20]], lines[at : at + 1] * 3, [lines[at][5:]]))
-            lines[at : at + random.choice((0, 1, 9))] = some
-            lines = lines or [b""]
-        text = b"\n".join(lines).decode("utf-8", "replace")
-        return ended({**files, name: text}, FIRST, "05")
-
-    def test_mangled(self):
-        """Runs with a manifest that fits, mangled: none raises, prints what a terminal obeys, or takes long; and wrong
-        ones get no points for it."""
-        random.seed(2)  # the same changes each time
-        marks, good, slowest = rubric.read_rubric(), GOOD[FIRST], 0
-        wrong = {name: re.sub("digest=.*", "digest=0", text) for name, text in good.items()}
-        for n in range(150):
-            files = self.mangled({**good, **(wrong if n % 2 else {})})
-            write(f"{self.dir}/handin.zip", packed(files))
-            with tempfile.TemporaryDirectory() as scratch:
-                (h,) = collect.collect(f"{self.dir}/handin.zip", scratch)
-                began = time.process_time()
-                grade.check(h, marks, [])
-            alone = copy.copy(h)  # with itself in the class twice, as another's
-            alone.student += "x"
-            grade.compare([h, alone])
-            h.reasons.pop("own", None)
-            grade.settle(h, marks, {})
-            self.assertRegex(grade.report(h), f"\\A{SHOWN}\\Z", n)
-            self.assertTrue(n % 2 == 0 or grade.points(h, "text")[0] <= 16, grade.report(h))
-            slowest = max(slowest, time.process_time() - began)
-        self.assertLess(slowest, 5)
-
     def test_copied(self):
         """Another's run under one's own ID, with the digests put right: addresses, or ten points' figures, still tell
         that two are one run; not whose. (With another's digests, see test_class.)"""
@@ -297,10 +233,9 @@ class Grading(Graded):
             text = file.read()
         path = write(f"{self.dir}/rubric", text.replace("own              10", "own 7"))
         self.assertEqual(rubric.read_rubric(path).text["own"], 7)
-        for line in ("nothing 5", "own -x", "own", "sizes 4K,", "total x"):
-            write(path, f"{text}{line}\n")
-            with self.subTest(line=line), self.assertRaises(ValueError):
-                rubric.read_rubric(path)
+        write(path, f"{text}nothing 5\n")
+        with self.assertRaises(ValueError):
+            rubric.read_rubric(path)
 
 
 class Total(Graded):
@@ -340,14 +275,10 @@ class Total(Graded):
         one_round["sgl 64 65536"] = [self.slower(n)["sgl 64 65536"][0] for n in (1, 2)]
         for there, total in (
             (self.slower(1.025), 62),
+            (one_round, 62),
             (self.slower(1.04), 44),
             (self.slower(0.95), 44),
-            (self.slower(1.04, "sgl"), 44),
-            (self.slower(0.96, "128 "), 44),
-            (one_round, 62),
-            (self.slower(1.1, "sgl 64 "), 62),
             (self.slower(1.2, "sgl 64 "), 44),
-            ({"sgl 1 1": [[1, 1]]}, 44),
             ({}, 44),
         ):
             got, out, row = self.total(figures=there)
