@@ -297,26 +297,18 @@ def pytest_runtestloop(session):
 
 
 def start_all(session, slots):
-    """The groups in their order, so many at a time; one that is after another waits for its end."""
-    threads, ended = [], {}
+    """The groups in their order, so many at a time."""
+
+    def run(running):
+        try:
+            running.run()
+        finally:
+            slots.release()
+
+    threads = []
     for running in session.running:
-        group = running.group
-        before = ended.get((group.part, group.after)) if group.after else None
-        ended[group.part, group.name] = threading.Event()
-        if before is None:
-            slots.acquire()
-
-        def run(running=running, before=before, end=ended[group.part, group.name]):
-            if before is not None:
-                before.wait()
-                slots.acquire()
-            try:
-                running.run()
-            finally:
-                end.set()
-                slots.release()
-
-        threads.append(threading.Thread(target=run, daemon=True))
+        slots.acquire()
+        threads.append(threading.Thread(target=run, args=(running,), daemon=True))
         threads[-1].start()
     for thread in threads:
         thread.join()

@@ -34,7 +34,6 @@ class Group:
     env: dict = field(default_factory=dict)
     build: str = "gcc"  # the directory in build/ of the programs
     unstable: bool = False  # with the kernel of Debian unstable
-    after: str = ""  # the group of the same part that leaves what this one reads
 
     def command(self, tests):
         runner = ["python3", "tests/runner.py", *tests]
@@ -122,13 +121,7 @@ REST = (
     ),
     Group("faults", "test_faults", env=VIRTUAL),
     here("show", "test_show"),
-    Group(
-        "bad_wire",
-        "test_wire.There test_wire.Bad test_wire.Unreliable test_wire.Cut test_wire.Capture",
-        "captures",
-        env=TWO_HOSTS,
-    ),
-    here("bad_wire", "test_ladder", "ladder", after="captures"),
+    Group("bad_wire", "test_wire.Bad test_wire.Unreliable test_wire.Cut", env=TWO_HOSTS),
     Group(
         "crowd",
         "test_10.Dying test_10.OwnPairs test_10.OwnDying test_10.Crowd test_10.OwnCrowd",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""12_ordering: its options, and peers that lie in its own steps. (Its order on the wire: test_ladder.py.)"""
+"""12_ordering: its options, and peers that lie in its own steps. (Its order on the wire: test_labs.Wires.)"""
 from pairs import MASK, PairTest, pattern, preloaded
 from protocol import hello
 from samples import end, run

@@ -6,10 +6,9 @@ takes the control wire, which is good: what is tried then is RDMA's transport, n
 """
 import os
 import re
-import signal
+
 import subprocess
 import time
-import unittest
 
 from pairs import PairTest, ports
 from samples import ROOT, SAMPLES, WITH_BLOCKS, end, path, ran, some, start
@@ -23,16 +22,6 @@ NEIGHBOURS = (
     "ip neigh replace 10.0.1.2 lladdr 52:54:00:00:04:02 dev eth0\n"
 )
 DROPPED = "tc -s qdisc show dev eth0 root | sed -n 's/.*(dropped \\([0-9]*\\),.*/\\1/p'"
-
-LAYOUT = "--block-size 100 --block-num 40 --stride 133"
-CAPTURES = {  # for test_ladder.py: client's options
-    "04_atomic": "--iters 2 --seed 5",
-    "05_gather_write": LAYOUT,
-    "06_scatter_read": LAYOUT,
-    "07_gssr": LAYOUT,
-    "12_ordering": "",
-    "13_memory_window": "-n 1 -s 100",
-}
 
 
 def many(times):
@@ -117,57 +106,12 @@ class WireTest(PairTest):
                 self.assertIn("(::ffff:10.0.1.2)", client.out)
 
 
-class There(unittest.TestCase):
-    """there.sh itself."""
-
-    def test_output_and_status_are_unchanged_and_what_it_started_goes_with_it(self):
-        odd = ["two words", '"$HOME"', "a\nb", "你好", ""]
-        script = 'printf "%s\\n" "$@"; echo wrong >&2; exit 7'
-        ended = ran([*THERE, "bash", "-c", script, "bash", *odd])
-        self.assertEqual((ended.returncode, ended.stderr), (7, "wrong\n"))
-        self.assertEqual(ended.stdout, "\n".join(odd) + "\n")
-
-        def wait_until(runs):
-            running = (*THERE, "sh", "-c", "grep -qszx '432[1]' /proc/[0-9]*/cmdline")
-            for _ in range(50):
-                if (ran(running).returncode == 0) == runs:
-                    return
-            self.fail(f"not after some time: it runs: {runs}")
-
-        with subprocess.Popen([*THERE, "sleep", "4321"]) as process:
-            wait_until(True)
-            process.send_signal(signal.SIGKILL)
-        wait_until(False)
-
-
 class Good(WireTest):
     def test_every_pair_crosses_the_wire(self):
         before = sum(counted("rcvd_pkts"))
         self.all_pass(WIRE, {sample: () for sample in SAMPLES})
         # 64 packets for 256 KiB in 05, 06 and 07 each
         self.assertGreater(sum(counted("rcvd_pkts")) - before, 3 * 64)
-
-
-class Capture(WireTest):
-    def capture(self, name, sample, *args):
-        """Leaves results/wire/NAME.pcap; test_ladder.py, outside, reads it with tshark."""
-        pcap = os.path.join(ROOT, "results", "wire", f"{name}.pcap")
-        pair = [f"{TESTENV}/pair.sh", path(sample), *args]
-        return ran([f"{TESTENV}/capture.sh", pcap, *pair])
-
-    def test_captures(self):
-        for sample, args in CAPTURES.items():
-            with self.subTest(sample=sample):
-                ended = self.capture(sample, sample, *args.split())
-                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
-
-    def test_without_a_fence_old_data_is_sent(self):
-        for _ in range(5):  # a busy machine's answer may be there before the SEND leaves
-            ended = self.capture("12_ordering-no-fence", "12_ordering", "--no-fence")
-            if ended.returncode:
-                break
-        said = "data sent back: byte 0 of 4096 is 0x3e (poison: never written)"
-        self.assertEqual((ended.returncode, said in ended.stdout), (1, True), ended)
 
 
 class Bad(WireTest):
@@ -207,41 +151,26 @@ class Bad(WireTest):
 class Unreliable(WireTest):
     """Over UC the receiver's count, the sender's and the wire's are the same."""
 
-    def run_08(self, iters):
-        """One pair over a bad wire: (sent, arrived, missed), packets that were dropped, and what the server said.
-        By bad luck (on rxe, where later messages are lost with the first one) nothing arrives, and the sample
-        says FAIL, or a late message comes just while its slot is being verified: another pair, then.
-        """
-        args = ["--transport", "uc", "-n", iters, "-s", 1000, "--timeout", 100]  # of a packet each
+    def test_missed_messages(self):
+        """By bad luck (on rxe, where later messages are lost with the first one) nothing arrives, and the sample
+        says FAIL: another pair, then."""
+        self.spoil("loss 10%")
+        args = ["--transport", "uc", "-n", 50, "-s", 1000, "--timeout", 100]  # of a packet each
         for _ in range(3):
             before = dropped()[0]
             ((sample, server, client),) = self.start_all(CONTROL, {"08_write_imm": args})
             server, client = end(server), end(client)
-            if " 0 arrived" not in server.out and "0x" not in server.err:
+            if " 0 arrived" not in server.out:
                 break
         self.both_pass(sample, server, client)
         line = r"(\d+) messages sent, (\d+) arrived, (\d+) missed\n"
-        counts, theirs = (
-            tuple(map(int, re.search(line, s.out).groups())) for s in (client, server)
-        )
-        self.assertEqual(counts, theirs)
-        self.assertEqual(len(re.findall(r"(?m)^message \d+ missed$", client.out)), counts[2])
-        self.assertEqual(client.result["bytes"], str(counts[1] * 1000))
-        return counts, dropped()[0] - before, server.out
-
-    def test_missed_messages(self):
-        self.spoil("loss 10%")
-        (sent, arrived, missed), lost, _ = self.run_08(50)
-        self.assertEqual((sent, arrived, missed), (200, 200 - lost, lost))
+        lost = dropped()[0] - before
         self.assertGreater(lost, 0)
-
-    def test_messages_that_come_after_their_burst(self):
-        """They count as missed, though none is lost."""
-        self.spoil("delay 300ms reorder 85%")
-        (sent, arrived, missed), lost, said = self.run_08(30)
-        self.assertEqual((sent, arrived + missed, lost), (120, 120, 0))
-        late = len(re.findall(r"(?m)^message \d+ came too late$", said))
-        self.assertTrue(0 < late <= missed, said)
+        for side in (client, server):
+            counts = tuple(map(int, re.search(line, side.out).groups()))
+            self.assertEqual(counts, (200, 200 - lost, lost))
+        self.assertEqual(len(re.findall(r"(?m)^message \d+ missed$", client.out)), lost)
+        self.assertEqual(client.result["bytes"], str((200 - lost) * 1000))
 
 
 class Cut(WireTest):
