@@ -77,14 +77,6 @@ def secret(lab):
     return [line for line in lines_of("\n".join(hidden)) if line not in given]
 
 
-def pair(program, port):
-    """A script that runs it. A client may stop before the server knows of it: then the server is ended."""
-    if program.endswith("rdma_cm"):  # two of them would want the same port
-        return f"flock /tmp/rdma_cm testenv/pair.sh {program}"
-    arguments = f"-p {port} --timeout 3"
-    return f"PAIR_WAIT=1 PAIR_SERVER='{arguments}' testenv/pair.sh {program} {arguments}"
-
-
 class Places(unittest.TestCase):
     def test_every_lab_has_some(self):
         self.assertEqual(sorted(PLACES), [sample[:2] for sample in sorted(PROGRAM)])
@@ -124,6 +116,8 @@ class Places(unittest.TestCase):
 
 
 class HalfWay(unittest.TestCase):
+    """That they stop where they are not written yet, test_check.py sees."""
+
     @classmethod
     def setUpClass(cls):
         new_copy()
@@ -134,25 +128,14 @@ class HalfWay(unittest.TestCase):
         language = "zh" if written % 2 else "en"
         run("learn/starter.py", "part", lab, str(written), directory, LAB_LANG=language)
         done = run("make", "-s", "-C", directory, "CFLAGS=-O2 -Werror")
-        program = os.path.basename(source_of(lab)[0])[:-2]
-        return done.stdout + done.stderr, os.path.join(directory, program)
+        return done.returncode, done.stdout + done.stderr
 
-    def test_each_stops_at_the_next_todo(self):
-        states = [(lab, k) for lab in sorted(set(PLACES) - {"15", "17"}) for k in range(last(lab))]
+    def test_each_compiles_without_a_warning(self):
+        states = [(lab, k) for lab in PLACES for k in range(last(lab))]
         made("-j2")
         with ThreadPoolExecutor(2) as pool:
-            built = list(pool.map(self.compile, *zip(*states)))
-        jobs = [([pair(program, 23000 + i)], 1) for i, (_, program) in enumerate(built)]
-        for (lab, written), (said, _), answer in zip(states, built, in_vm(COPY, jobs, at_a_time=4)):
-            with self.subTest(lab=lab, written=written):
-                self.assertEqual(said, "")
-                ((output, status),) = answer
-                # of functions alone the last one, which calls the others, is got to first
-                functions = not any("from" in place for place in PLACES[lab])
-                stops_at = last(lab) if functions else written + 1
-                self.assertEqual(starter.unwritten(output), stops_at, output)
-                self.assertIn("status=FAIL", output)
-                self.assertEqual(status, 1, output)  # of the client
+            for state, said in zip(states, pool.map(self.compile, *zip(*states))):
+                self.assertEqual(said, (0, ""), state)
 
     def test_a_directory_that_exists_is_not_changed(self):
         os.mkdir(f"{COPY}/my09")
@@ -220,46 +203,30 @@ class Release(unittest.TestCase):
 
     def test_with_one_program_written(self):
         """04 in the sample's own directory, 05 in one of make starter's; the rest is named, and is no failure; but 01 to
-        04 belong to what is handed in. The starters of 06 and 07 are Chinese."""
+        04 belong to what is handed in."""
         tree = os.path.join(COPY, "all", "hello-verbs")
-        for lab in ("05", "06"):
-            made("starter", f"LAB={lab}", cwd=tree)
-        written = {"04": "04_atomic", "05": "my05"}
-        in_chinese_here = {"06": "my06", "07": "07_gssr"}
-        for lab, directory in {**written, **in_chinese_here}.items():
+        made("starter", "LAB=05", cwd=tree)
+        for lab, directory in (("04", "04_atomic"), ("05", "my05")):
             path, text = source_of(lab)
-            if lab not in written:
-                with in_chinese():
-                    text = starter.starter_of(lab)
-            with open(
-                f"{tree}/{directory}/{os.path.basename(path)}", "w", encoding="utf-8"
-            ) as file:
+            name = f"{tree}/{directory}/{os.path.basename(path)}"
+            with open(name, "w", encoding="utf-8") as file:
                 file.write(text)
         refused = made("starter", "LAB=04", "DIR=another", cwd=tree, status=2)
         self.assertFalse(os.path.exists(f"{tree}/another"))
         self.assertIn("the starter of lab 04 was its sample itself", refused)
         made("all", cwd=tree)
         shutil.copy(f"{ROOT}/build/expected.so", f"{tree}/build")  # which builds.py makes
-        for own in ("my05", "my06"):
-            made("-C", own, cwd=tree)
-        self.all_are_told(tree)
-
-    def all_are_told(self, tree):
-        """By each tool: what passes, and what is yet to be written."""
-        programs = "03_read/read 04_atomic/atomic my05/gather_write my06/scatter_read"
+        made("-C", "my05", cwd=tree)
         jobs = {
-            f"testenv/demo.sh {programs}": (
+            "testenv/demo.sh 03_read/read 04_atomic/atomic my05/gather_write": (
                 0,
                 r"03_read: not written yet \(TODO 1\)\n04_atomic +PASS +PASS *\nmy05 +PASS +PASS *\n"
-                r"my06: 尚未编写 \(TODO 4\)\n2 of 2 pairs passed, 2 not written yet\n$",
+                r"2 of 2 pairs passed, 1 not written yet\n$",
             ),
             "teach/handin.sh inside pairs 20260001 17 05 my05 2>&1 >/dev/null": (
                 1,
-                r"(?s)01_\w+: not .*02_\w+: not .*03_\w+: not .*04_\w+: passed.*05_\w+: passed.*"
-                "06_\\w+: 尚未编写.*07_\\w+: 尚未编写",
+                r"(?s)01_\w+: not .*04_\w+: passed.*05_\w+: passed.*07_\w+: not ",
             ),
-            "{ timeout 60 learn/reference/$(uname -m)/05 -p 24000 & my05/gather_write -p 24000 127.0.0.1"
-            " && wait $!; }": (0, "status=PASS"),
             "python3 tests/runner.py test_pairs.Defaults": (0, '"outcome": "passed"'),
         }
         where = os.path.relpath(tree, COPY)
