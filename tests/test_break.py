@@ -5,21 +5,18 @@ import importlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 from places import copy_project
-from samples import ROOT, ran
+from samples import ROOT
 from texts import handout, read
 
 os.environ["LAB_LANG"] = "en"
 answers, breaking = importlib.import_module("answers"), importlib.import_module("break")
 STEPS = handout.steps("en")
 LIMIT = 600  # seconds for a program that is driven, on however busy a machine
-PATIENCE = 150  # for the next thing that it says
 
 
 class Asked(unittest.TestCase):
@@ -46,8 +43,6 @@ class Asked(unittest.TestCase):
                 verdict = breaking.judge(word, right, right[0])
                 self.assertEqual("came true" in verdict, word == right[0])
                 self.assertEqual(breaking.told(right[0]) in verdict, word != right[0])
-            elsewhere = breaking.judge(right[0], ["other"], right[0])
-            self.assertRegex(elsewhere, "came true(?s:.*)This device")
             places.append(offered.index(right[0]))
         self.assertEqual(set(places), {0, 1, 2, 3})
         self.assertLess(max(map(places.count, places)), len(STEPS) * 0.4)
@@ -88,16 +83,12 @@ class Answers(unittest.TestCase):
         return subprocess.run(program, capture_output=True, text=True, check=False)
 
     def test_what_editors_make_of_it(self):
-        """Windows' ends of lines and its mark of UTF-8 are no harm. Another encoding is told, and the file stays."""
+        """Windows' ends of lines and its mark of UTF-8 are no harm. (Another encoding: test_handin.py.)"""
         text = self.filled()
         for data in (text.encode("utf-8-sig"), text.replace("\n", "\r\n").encode()):
             ended = self.run_on(data, "count")
             self.assertEqual((ended.returncode, ended.stdout), (0, "27 of 27 answers given\n"))
             self.assertEqual(self.run_on(data, "plain").stdout, text.rstrip("\n") + "\n")
-        ended = self.run_on(text.encode("gb18030"))
-        self.assertEqual((ended.returncode, "save it as UTF-8" in ended.stderr), (1, True), ended)
-        with open(self.path, "rb") as file:
-            self.assertEqual(file.read(), text.encode("gb18030"))
 
     def test_a_step_replaces_its_own_answer_alone(self):
         self.assertFalse(answers.record(self.path, STEPS[8], "first", "s", "r"))
@@ -108,11 +99,6 @@ class Answers(unittest.TestCase):
         self.assertIn("prediction: second\nseen: s\nreason:\n", after.pop("step 8"))
         del empty["step 8"]
         self.assertEqual(empty, after)
-
-    def test_ones_own_words_stay(self):
-        self.run_on(b"my own words\n")
-        self.assertFalse(answers.record(self.path, STEPS[7], "p", "s", "r"))
-        self.assertIn("my own words\n\n## step 7: 07-psn-ahead\n", answers.read(self.path))
 
 
 class Driven(unittest.TestCase):
@@ -143,7 +129,7 @@ class Driven(unittest.TestCase):
         return answers.entries(answers.read(self.path)).get(f"step {number}")
 
     def test_as_typed(self):
-        """Predicted wrongly: asked first, then told. And once more, with two fields left out."""
+        """Predicted wrongly: asked first, then told."""
         right = breaking.choices(STEPS[4], ["status 10"]).index("status 10") + 1
         made = self.make("STEP=4", typed=f"{right % 4 + 1}\n9\nStatus 10\nthe last byte\n")
         self.assertEqual(made.returncode, 0, made)
@@ -163,11 +149,6 @@ class Driven(unittest.TestCase):
         said = "completion of the RDMA WRITE: remote access error (status 10)"
         self.assertIn(f"seen: Status 10 (client: {said}", self.entry(4))
         self.assertIn("reason: the last byte", self.entry(4))
-        made = self.make("STEP=4", typed=f"{right}\n9\n9\n9\n\n")
-        for words in ("prediction came true.", "step 4, instead of an earlier one"):
-            self.assertIn(words, made.stdout)
-        for field in ("seen", "reason"):
-            self.assertIn(f"It still lacks: {field}. Write", made.stdout)
 
     def test_packets_and_chinese(self):
         """On two hosts; a pipe ends before the reason."""
@@ -181,30 +162,6 @@ class Driven(unittest.TestCase):
         self.assertIn("prediction 预测： 重传\nseen 看到的：\nreason 原因：\n", self.entry(7))
         self.assertIn("还缺", made.stdout)
 
-    def test_interrupted(self):
-        """Ctrl-C in a run: nothing is written, and no VM is left."""
-        made = subprocess.Popen(
-            ["make", "-s", "break", "STEP=4"],
-            cwd=ROOT,
-            env=self.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        made.stdin.write(b"2\n")
-        made.stdin.flush()
-        end = time.monotonic() + PATIENCE
-        while not os.listdir(self.env["TMPDIR"]):  # where testenv keeps what belongs to a VM
-            self.assertLess(time.monotonic(), end, "no VM")
-            time.sleep(0.1)
-        os.killpg(made.pid, signal.SIGINT)
-        self.assertNotEqual(made.wait(LIMIT), 0)
-        processes = ["ps", "-o", "stat=,args=", "-s", str(made.pid)]
-        while re.search("(?m)^[^Z]", left := ran(processes).stdout):
-            self.assertLess(time.monotonic(), end, left)
-            time.sleep(0.1)
-        self.assertFalse(os.path.exists(self.path))
-
     def test_nothing_is_run_without_a_prediction(self):
         for words, typed, said in (
             (["STEP=4"], "", "No prediction"),
@@ -214,8 +171,6 @@ class Driven(unittest.TestCase):
             made = self.make(*words, typed=typed)
             self.assertEqual((made.returncode, said in made.stderr), (2, True), made)
             self.assertNotIn("Running", made.stdout)
-        self.env["ANSWERS"] = os.path.join(self.dir, "not", "there", "answers.txt")
-        self.assertIn("cannot be written here", self.make("STEP=4", typed="1\n").stderr)
 
     def test_a_tree_that_has_been_changed(self):
         """The student's own program, a starter, a release without that patch: each is told, and left alone."""
