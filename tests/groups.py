@@ -128,7 +128,7 @@ REST = (
         env=VIRTUAL,
     ),
     Group("crowd", "test_09.Loss", "loss", env=TWO_HOSTS),
-    Group("recover", "test_14.Breaks test_14.Strangers test_14.Ladder test_14.Drawn", env=VIRTUAL),
+    Group("recover", "test_14.Breaks test_14.Strangers test_14.Ladder", env=VIRTUAL),
     Group("recover", "test_14.Wire", "wire", env=TWO_HOSTS),
     here("asan", "test_usage", "usage", build="asan"),
     Group(

@@ -4,9 +4,7 @@ device is; Wire on two hosts. (What it shares with the other samples is in test_
 import collections
 import glob
 import os
-import random
 import re
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +12,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 from pairs import IN_VM, PairTest, messages, ports
+from protocol import hello
 from samples import LIMIT, ROOT, Ended, end, line_from, path, start, wait_for_listener
 from test_faults import ERROR, calls_in, preloaded, resources
 
@@ -39,8 +38,7 @@ UNDO = {  # what undoes a call
     "ibv_reg_mr": "ibv_dereg_mr",
     "ibv_create_qp": "ibv_destroy_qp",
 }
-# A GID that cannot be read is not this side's: the loop looks again. An event comes by chance: a test of its own.
-# The last returns a text.
+# A GID that cannot be read is not this side's: the loop looks again. An event comes by chance. The last returns a text.
 ELSEWHERE = {"ibv_query_gid_ex", "ibv_get_async_event", "ibv_event_type_str"}
 
 
@@ -142,13 +140,6 @@ class Stream(PairTest):
 
 
 class Breaks(Stream):
-    def test_none(self):
-        self.begin(300, 0)
-        server, client = self.finish()
-        self.assertEqual(self.done.total(), 0)
-        self.assertIn("sent 300 messages over 1 connection\n", client)
-        self.assertIn("received 300 messages over 1 connection\n", server)
-
     def test_each_kind_of_its_own(self):
         self.begin(300, 5)
         self.finish()
@@ -188,22 +179,16 @@ class Breaks(Stream):
 class Strangers(PairTest):
     """Clients that are not the stream's."""
 
-    LINE = (
-        "hello-verbs/2 sample=14_recover lid=0x0000 qpn=0x7fffff psn=0x3a5f10 gid=::ffff:10.0.0.1 "
-        "mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work=size={},iters={},seed=1,"
-        "timeout=30,break={}\n"
-    )
-
     def begin(self):
-        self.port = next(ports)
-        self.server = start(NAME, "-p", str(self.port), "--timeout", "30")
-        wait_for_listener(self.port, self.server)
+        self.server, self.port = self.serve(NAME, "--timeout", 30)
 
-    def say(self, *work):
-        """Says that, and goes away as soon as there is an answer; None: before."""
-        with socket.create_connection(("127.0.0.1", self.port)) as tcp:
-            tcp.sendall(self.LINE.format(*work).encode())
-            return line_from(tcp).decode() if work[-1] is not None else None
+    def say(self, more, size=64, iters=20, said=b""):
+        """Says that, and goes away as soon as there is an answer."""
+        with self.meet(self.port) as tcp:
+            tcp.sendall(hello(NAME, more, size=size, iters=iters, qpn=0x7FFFFF))
+            answer = line_from(tcp).decode()
+            tcp.sendall(said)
+            return answer
 
     def served(self, *refused):
         """The right client comes, after these reasons."""
@@ -214,77 +199,38 @@ class Strangers(PairTest):
         self.both_pass(NAME, Ended(0, server.out, ""), client, messages(20, 64, 1))
 
     def test_work_that_cannot_be(self):
-        self.begin()
-        big = "size= is more than 8M"
-        wrong = "break= is malformed"
-        for size, more, reason in (((8 << 20) + 1, "0", big), (64, "x", wrong), (64, "0,", wrong)):
-            self.assertEqual(self.say(size, 20, more), f"hello-verbs/2 error={reason}\n")
-        self.served(big, wrong, wrong)
+        wrong = b"break= is malformed"
+        lines = [(hello(NAME, ",break=0", size=(8 << 20) + 1), b"size= is more than 8M")]
+        self.refuses(
+            NAME, lines + [(hello(NAME, more), wrong) for more in (",break=x", ",break=0,")]
+        )
 
     def test_another_stream(self):
         """While one is under way. Its client goes, is waited for, and comes again."""
         self.begin()
-        self.assertIn(" work=size=64,iters=20,seed=1,", self.say(64, 20, "0"))
+        self.assertIn(" work=size=64,iters=20,seed=1,", self.say(",break=0"))
         another = "another stream is not at its end"
         for size, iters, every in ((65, 20, "0"), (64, 21, "0"), (64, 20, "1")):
-            self.assertEqual(self.say(size, iters, every), f"hello-verbs/2 error={another}\n")
+            answer = self.say(f",break={every}", size, iters)
+            self.assertEqual(answer, f"hello-verbs/2 error={another}\n")
         self.served(*3 * [another])
 
     def test_gone_at_each_step(self):
         """None of these takes the server along, and it waits for the next."""
-        for said in ("", "sync ready\n", "sync ready\nsync next=0\n"):
+        for said in (b"", b"sync ready\n", b"sync ready\nsync next=0\n"):
             self.begin()
-            with socket.create_connection(("127.0.0.1", self.port)) as tcp:
-                tcp.sendall(self.LINE.format(64, 20, "0").encode())
-                line_from(tcp)
-                tcp.sendall(said.encode())
+            self.say(",break=0", said=said)
             with self.subTest(said=said):
                 self.served()
 
     def test_a_number_that_cannot_be(self):
         for number in ("1", "21", "x", ""):
             self.begin()
-            with socket.create_connection(("127.0.0.1", self.port)) as tcp:
-                line = self.LINE.format(64, 20, "0")
-                tcp.sendall(f"{line}sync ready\nsync next={number}\n".encode())
-                server = end(self.server)
-            with self.subTest(number=number):
+            with self.subTest(number=number), self.meet(self.port) as tcp:
+                tcp.sendall(hello(NAME, ",break=0", size=64, iters=20, qpn=0x7FFFFF))
+                tcp.sendall(f"sync ready\nsync next={number}\n".encode())
                 said = "a completion of message 0, which never came" if number == "1" else "sent '"
-                self.check_failed(server, NAME, "server", said, hint=False)
-
-
-@unittest.skipUnless(IN_VM, "takes the device's address away")
-class Drawn(Stream):
-    """Breaks of seven kinds, four by the program itself (--break), three from outside."""
-
-    def outside(self, kind):
-        if kind == "killed":
-            self.kill_the_client()
-        else:
-            broken, mended = OUTSIDE[kind]
-            command(broken)
-            wait_until(lambda: not whole(), broken)  # the kernel takes its time
-            time.sleep(random.uniform(0, 0.1))
-            command(mended)
-            wait_until(whole, mended)  # who starts needs it at once
-        self.done[kind] += 1
-
-    def test_many(self):
-        random.seed(os.environ.get("HV_SOME"))
-        before, connections, total = resources(), 0, collections.Counter()
-        while connections < 100 or len(total) < 7:
-            kinds = ["killed", *OUTSIDE]
-            self.begin(1000, 20)
-            time.sleep(random.uniform(0, 0.2))
-            spoken = [int(number) for number in re.findall(r"message (\d+)", self.said())]
-            # Killed between done and its verdict, it would take the server along.
-            if self.client.poll() is None and max(spoken, default=0) < self.iters - 500:
-                self.outside(min(kinds, key=lambda kind: (total[kind], random.random())))
-            self.finish()
-            connections += self.connections - 1
-            total += self.done
-        wait_until(lambda: resources() == before, "nothing is left")
-        print(f"ok - 14: {connections} breaks: {dict(total)}; 0 lost, 0 doubled", flush=True)
+                self.check_failed(end(self.server), NAME, "server", said, hint=False)
 
 
 class Ladder(PairTest):
@@ -372,31 +318,6 @@ class Ladder(PairTest):
         self.assertEqual((steps.count("server"), steps.count("client")), (5, 6))
         print(f"ok - 14: {len(sites)} failures injected, all undone", flush=True)
 
-    @unittest.skipUnless(IN_VM, "takes the device's address away")
-    def test_an_event_that_cannot_be_read(self):
-        sent = packets()
-        self.OPTIONS = "--timeout 3 -s 64 -n 100000 --break 0"
-        with ThreadPoolExecutor(1) as pool:
-            wrong = pool.submit(self.inject, ("client", "ibv_get_async_event", 1))
-            wait_until(lambda: packets() > sent + 100, "messages")
-            broken, mended = OUTSIDE["down"]
-            command(broken)
-            wait_until(lambda: not whole(), broken)
-            command(mended)
-            self.assertIsNone(wrong.result())
-        wait_until(whole, mended)
-
-    def test_a_completion_with_an_error(self):
-        """The client asks where to go on: that message had arrived."""
-        server, client = self.start_pair(
-            NAME, "--break", "0", "-n", "50", env=preloaded(HV_FAIL="completion:5:21")
-        )
-        client, server = end(client), end(server)
-        self.both_pass(NAME, server, client, messages(50, 4096, 1))
-        self.assertIn("message 4: general error\n", client.out)
-        again = re.search(r"connection 2: goes on with message (\d+)\n", client.out)
-        self.assertGreater(int(again[1]), 4)
-
 
 class Wire(Stream):
     """On two hosts, with a wire that is cut for longer than all retries, or loses packets."""
@@ -415,19 +336,3 @@ class Wire(Stream):
         self.wire("delay 0")
         self.finish()
         self.assertEqual(self.connections, 2)
-
-    def test_interface_down(self):
-        self.begin(5000, 0, "10.0.1.1", THERE)
-        self.wait_for_messages()
-        command("ip link set eth0 down")
-        # A short interruption passes unseen: until a request has an error.
-        wait_until(lambda: re.search(r"message \d+: \w", self.said()), "an error")
-        command("ip link set eth0 up")
-        _, client = self.finish()
-        self.assertGreater(self.connections, 1)
-        self.assertIn("event: port error\n", client)
-
-    def test_loss(self):
-        self.wire("loss 5%")
-        self.begin(300, 30, "10.0.1.1", THERE)
-        self.finish()
