@@ -122,12 +122,7 @@ REST = (
     Group("faults", "test_faults", env=VIRTUAL),
     here("show", "test_show"),
     Group("bad_wire", "test_wire.Bad test_wire.Unreliable test_wire.Cut", env=TWO_HOSTS),
-    Group(
-        "crowd",
-        "test_10.Dying test_10.OwnPairs test_10.OwnDying test_10.Crowd test_10.OwnCrowd",
-        env=VIRTUAL,
-    ),
-    Group("crowd", "test_09.Loss", "loss", env=TWO_HOSTS),
+    Group("crowd", "test_10.Dying test_10.Crowd", env=VIRTUAL),
     Group("recover", "test_14.Breaks test_14.Strangers test_14.Ladder", env=VIRTUAL),
     Group("recover", "test_14.Wire", "wire", env=TWO_HOSTS),
     here("asan", "test_usage", "usage", build="asan"),
