@@ -3,11 +3,9 @@
  * Preloaded into a sample, makes the device look like another one, as HV_DEVICE says:
  *   no-atomics    its atomic_cap is ATOMIC_NONE
  *   roce-v1       all its GIDs are of RoCE v1
- *   slow          a protection domain takes it 3 s
  *   iwarp:NAME    the device of this name is iWARP
  *   infiniband:NAME/INTERFACE,...   these devices have ports on InfiniBand, and these are the IPoIB
  *                 interfaces over them: sysfs shows their hardware address
- *   no-ipv6       the kernel has no IPv6
  *   pkey          it says which pkey_index a queue pair gets
  *   broken        the first device, rxe0, can't be opened
  *   sges:A:B:C    it names max_sge A and max_sge_rd B, and refuses a queue pair with more
@@ -25,8 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* The function that is behind this one. */
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -70,12 +66,6 @@ FILE *fopen(const char *path, const char *mode) {
     fprintf(file, "\n");
     rewind(file);
     return file;
-}
-
-int socket(int domain, int type, int protocol) {
-    if (!is("no-ipv6") || domain != AF_INET6) return REAL(socket)(domain, type, protocol);
-    errno = EAFNOSUPPORT;
-    return -1;
 }
 
 struct ibv_device **ibv_get_device_list(int *count) {
@@ -154,11 +144,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     more->query_port = query_port;
     more->create_qp_ex = create_ex;
     return context;
-}
-
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
-    if (is("slow")) sleep(3);
-    return REAL(ibv_alloc_pd)(context);
 }
 
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,

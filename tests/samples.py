@@ -104,6 +104,21 @@ def ran(command, check=False, timeout=900, **more):
     )
 
 
+def sh(script):
+    """What it prints; one that fails raises."""
+    return ran(["sh", "-ec", script], check=True).stdout
+
+
+@contextlib.contextmanager
+def changed(script, undo):
+    """The machine as a script makes it; then as it was."""
+    sh(script)
+    try:
+        yield
+    finally:
+        sh(undo)
+
+
 def start(sample, *args, there=(), **more):
     """there: a command before the program, testenv/there.sh say."""
     return subprocess.Popen(

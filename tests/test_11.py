@@ -1,43 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """11_rdma_cm, which has no TCP rendezvous: pairs over IPv4 and IPv6, wrong options and addresses, refused,
 dying and missing peers. Runs where the RDMA device is; class Hosts in one of two hosts (TESTENV_HOSTS=2)."""
-import contextlib
 import os
 import signal
 import struct
 import tempfile
 import time
 
-from pairs import OTHER_DEVICE, PairTest, ports, preloaded, rdma_resources
-from samples import LIMIT, ROOT, end, path, ran, run, start
+from pairs import PairTest, ports, rdma_resources
+from samples import LIMIT, ROOT, end, ran, run, sh, start
 
 NAME, HOST, HOST6 = "11_rdma_cm", "10.0.0.1", "fd00::1"
 THERE6 = "fe80::5054:ff:fe00:401"  # of the other host, in class Hosts
-NO_IPV6 = preloaded(OTHER_DEVICE, HV_DEVICE="no-ipv6")
-
-
-def sh(script):
-    return ran(["sh", "-ec", script], check=True).stdout
 
 
 def link_local():
     """The address that the kernel gave the RDMA interface, and that."""
     line = sh("ip -6 -o address show dev dummy0 scope link")
     return line.split()[3].split("/")[0] + "%dummy0"
-
-
-@contextlib.contextmanager
-def host_name(*addresses):
-    """Both sides' resolver knows a name for these."""
-    with open("/etc/hosts", encoding="ascii") as file:
-        before = file.read()
-    try:
-        with open("/etc/hosts", "a", encoding="ascii") as file:
-            file.writelines(f"\n{address} several.example\n" for address in addresses)
-        yield "several.example"
-    finally:
-        with open("/etc/hosts", "w", encoding="ascii") as file:
-            file.write(before)
 
 
 class CmTest(PairTest):
@@ -111,37 +91,6 @@ class BothFamilies(CmTest):
                 self.no_server(port, other)
                 client = run(NAME, "-p", port, bound)
                 self.both_pass(NAME, end(server), client, b"hello verbs")
-
-    def test_without_ipv6_in_the_kernel_it_is_ipv4(self):
-        self.pair(env=NO_IPV6)
-        server, port = self.serve(env=NO_IPV6)
-        self.no_server(port, HOST6)
-        server.kill()
-        end(server)
-
-    def test_all_addresses_of_a_name_are_tried(self):
-        with host_name("::1", "10.0.5.1", HOST) as name:  # no RDMA device has the first two
-            self.pair(host=name)
-        with host_name("127.0.0.1", "10.0.5.1") as name:
-            reason = r"rdma_resolve_\w+ for (127.0.0.1|10.0.5.1): "
-            self.check_failed(run(NAME, name), NAME, "client", reason)
-        with host_name("10.0.0.77", "10.0.5.1", HOST) as name:
-            self.pair(server_args=["--bind", name])
-
-    def test_make_run_on_a_host_without_ipv4(self):
-        sh("for dev in dummy0 dummy1 lo; do ip -4 address flush dev $dev; done")
-        try:
-            for sample in ("01_hello_write", NAME):
-                ended = ran([os.path.join(ROOT, "testenv", "pair.sh"), path(sample)])
-                passed = ended.stdout.count("status=PASS")
-                self.assertEqual((ended.returncode, passed), (0, 2), ended)
-            self.assertIn(f"--- client: {path(NAME)} {HOST6}\n", ended.stdout)
-        finally:
-            sh(
-                f"ip address add 127.0.0.1/8 dev lo; ip address add {HOST}/24 dev dummy0\n"
-                "ip address add 10.0.5.1/24 dev dummy1"
-            )
-            time.sleep(0.5)
 
     def test_addresses_that_cannot_be_bound(self):
         for bound, status, reason in (

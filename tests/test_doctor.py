@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make doctor: each problem that it knows, provoked in the VM; where its fix is a command,
 that command is run as it stands there, and has to help."""
-import contextlib
 import os
 import re
 import resource
@@ -9,7 +8,7 @@ import subprocess
 import unittest
 
 from pairs import IN_VM
-from samples import ROOT, end, ran, start, wait_for_listener
+from samples import ROOT, changed, end, ran, sh, start, wait_for_listener
 
 DOCTOR = os.path.join(ROOT, "testenv", "doctor.sh")
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
@@ -31,27 +30,7 @@ BROKEN = (
         True,
     ),
     ("rdma link delete rxe0", NEW_DEVICE, "no RDMA device", "make rxe-up.*make shell", False),
-    (
-        "mount -t tmpfs none /usr/include/infiniband",
-        "umount /usr/include/infiniband",
-        "missing to build: /usr/include/infiniband/verbs.h",
-        "make deps",
-        False,
-    ),
 )
-
-
-def sh(command):
-    subprocess.run(["bash", "-c", command], check=True)
-
-
-@contextlib.contextmanager
-def changed(command, back):
-    sh(command)
-    try:
-        yield
-    finally:
-        sh(back)
 
 
 def somebody():
@@ -157,7 +136,7 @@ class Doctor(unittest.TestCase):
             self.finds("but no device in this network namespace", "leave the namespace", *inside)
 
     def test_rxe_up_says_why_not(self):
-        """The loopback interface, one that is not there, one that has a device; a network that is in use."""
+        """The loopback interface, one that is not there, one that has a device."""
 
         def says(words, *netdev):
             ended = ran([TESTENV, "rxe-up", *netdev])
@@ -167,11 +146,7 @@ class Doctor(unittest.TestCase):
         sh("rdma link delete rxe0")
         says("lo is the loopback interface", "lo")
         says("no network interface nosuch here", "nosuch")
-        with changed("ip link add down0 type dummy", "ip link delete down0"):
-            says("down0 has no IP address", "down0")
-            sh(f"{TESTENV} rxe-down")
         with changed(NEW_DEVICE.replace("rxe0", "rxe7"), "rdma link delete rxe7"):
             says("dummy0 has a Soft-RoCE device already, rxe7: use that one", "dummy0")
-            says("rxe-dummy, 10.118.51.1")
         sh(f"{TESTENV} rxe-down; {TESTENV} rxe-up dummy0")
         self.assertEqual(self.problems(self.doctor()), {})

@@ -161,25 +161,9 @@ class Packages(unittest.TestCase):
                 self.refused(reason, KERNEL_DEB=deb, TESTENV_ARCH=arch)
         self.makes_one(KERNEL_DEB=f"{kernel} {modules}")
 
-    def test_no_network(self):
-        self.package("linux-image-amd64")
-        apt = self.apt()
-        os.remove(os.path.join(self.repo, "linux-image-amd64_1_amd64.deb"))
-        self.refused("apt-get could not download linux-image-amd64 - is there a network", **apt)
-
-    def begin(self):
-        env = {"TESTENV_CACHE": os.path.join(self.work, "kernels"), "KERNEL_DEB": self.whole}
-        return start([KERNEL_SH], **env)
-
-    def test_two_at_a_time_make_one(self):
-        both = [self.begin(), self.begin()]
-        ended = [process.communicate(timeout=1500) for process in both]
-        self.assertEqual(ended[0][0], ended[1][0])
-        self.assertEqual(sum("unpacking" in err for _, err in ended), 1, ended)
-        self.assertEqual(sum("waiting for another testenv" in err for _, err in ended), 1, ended)
-
     def test_interrupted(self):
-        process = self.begin()
+        env = {"TESTENV_CACHE": os.path.join(self.work, "kernels"), "KERNEL_DEB": self.whole}
+        process = start([KERNEL_SH], **env)
         self.assertIn("unpacking", process.stderr.readline())
         os.killpg(process.pid, 15)
         process.communicate()
@@ -220,7 +204,6 @@ class Stopped(unittest.TestCase):
         os.rename(vm, good)
         for wrong in (
             "printf changed! | dd of=state bs=1M seek=50 conv=notrunc status=none",
-            "truncate -s 20M state; cksum <state >sum",  # half written, by whoever also made the sum
             "rm sum",
         ):
             with self.subTest(wrong=wrong):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Peers that are none, lie, or go away, on either side of the rendezvous, whose code is common/'s: with 03,
-and 05 for the layout in its work=. (Dead and stuck ones, at each step: test_dead.py.)"""
+"""Peers that are none, lie, or go away, on either side of the rendezvous, whose code is common/'s: with 03.
+(Dead and stuck ones, at each step: test_dead.py. Layouts in work=: unit/test_rendezvous.c.)"""
 import os
 import re
 import socket
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from pairs import OTHER_DEVICE, PairTest, ports, preloaded
+from pairs import PairTest, ports
 from protocol import CONTRACT, GOOD_LINE, SERVER_LINE, hello
 from samples import Ended, end, path, run, start
 
@@ -29,15 +29,13 @@ def footprint(process):
 class Client(PairTest):
     """It meets a stranger on the server's port."""
 
-    def fails(self, reason, *pieces, close=False):
+    def fails(self, reason, data, close=False):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             client = start(SAMPLE, "--timeout", 3, "-p", port, "127.0.0.1")
-            with self.subTest(pieces=pieces), listener.accept()[0] as connection:
+            with self.subTest(data=data), listener.accept()[0] as connection:
                 self.assertRegex(connection.recv(4096), CONTRACT)
-                for piece in pieces:
-                    connection.sendall(piece)
-                    time.sleep(0.3 if len(pieces) > 1 else 0)
+                connection.sendall(data)
                 if close:
                     connection.close()
                 began = time.monotonic()
@@ -64,16 +62,6 @@ class Client(PairTest):
         for data in (b"", SERVER_LINE[:50], SERVER_LINE + b"sync re"):
             self.fails("the peer closed the connection", data, close=True)
 
-    def test_line_that_comes_in_pieces(self):
-        pieces = SERVER_LINE[:10], b"", SERVER_LINE[10:200], SERVER_LINE[200:]
-        self.fails("the peer is silent: no 'sync ready'", *pieces)
-
-    def test_one_that_takes_long_to_set_up_connects_after_it(self):
-        env = preloaded(OTHER_DEVICE, HV_DEVICE="slow")
-        server, client = self.start_pair(SAMPLE, env=env)
-        client, server = end(client), end(server)
-        self.both_pass(SAMPLE, server, client)
-
 
 class Server(PairTest):
     WRONG = (
@@ -89,18 +77,6 @@ class Server(PairTest):
 
     def test_strangers_are_refused_and_then_the_right_client_is_served(self):
         self.refuses(SAMPLE, self.WRONG)
-
-    def test_layouts_that_cannot_be(self):
-        layout = ",block_size=64,block_num=64,stride={},method={},depth={},sizes=none"
-        lines = (
-            (layout.format(63, "sgl", 0), b"stride is below block_size"),
-            (layout.format(2**64 - 1, "sgl", 0), b"above 64 MiB"),
-            (layout.format(128, "magic", 0), b"method: sgl, copy"),
-            (layout.format(128, "sgl", 1), b"give numbers from 1 to 64M"),
-            (layout.format(128, "sgl", 0) + ",x=1", b"malformed"),
-        )
-        name = "05_gather_write"
-        self.refuses(name, [(hello(name, more), reason) for more, reason in lines])
 
     def test_a_mute_stranger_delays_the_next_one_by_two_seconds(self):
         server, port = self.serve(SAMPLE, "--timeout", 60)

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from builds import CORES, OUT, run
+from places import copy_project
 from samples import PROGRAM, ROOT
 
 pytestmark = [pytest.mark.quick, pytest.mark.sources]
@@ -36,10 +37,7 @@ def fresh_copy():
     copy = f"{OUT}/copy"
     shutil.rmtree(copy, ignore_errors=True)
     os.makedirs(copy)
-    listed = "git ls-files -z --cached --others --exclude-standard"
-    run(
-        f"{listed} | xargs -0 -I@ find @ -maxdepth 0 -print0 2>/dev/null | xargs -0 cp --parents -t {copy}"
-    )
+    copy_project(copy)
     return copy
 
 

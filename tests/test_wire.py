@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from pairs import PairTest, ports
-from samples import ROOT, SAMPLES, WITH_BLOCKS, end, path, ran, some, start
+from samples import ROOT, SAMPLES, WITH_BLOCKS, end, ran, some, start
 
 TESTENV = os.path.join(ROOT, "testenv")
 THERE = (f"{TESTENV}/there.sh",)

@@ -4,11 +4,9 @@ steps, questions, table rows, links, numbers and inline code words. What the too
 import json
 import os
 import re
-import subprocess
 import sys
 import unittest
 from collections import Counter
-from unittest import mock
 
 from samples import ROOT, ran
 from texts import CODE, LINK, anchors, blocks, pages, read, without_blocks
