@@ -139,17 +139,6 @@ def check_arrows():
         visit(module, [])
 
 
-def check_gcc_lines():
-    """The command in a sample's head comment compiles the sample and what it uses, no more."""
-    for path in glob.glob("[0-9][0-9]_*/*.c"):
-        with open(path, encoding="utf-8") as file:
-            line = re.search(r"(?m)^ \*   gcc (.*)$", file.read())[1]
-        parts = sorted(set(re.findall(r"common|blocks", line)))
-        used = sorted({"common"} | ({"blocks"} if path[:2] in LAYOUTS else set()))
-        if parts != used or os.path.basename(path) not in line:
-            wrong.append(f"{path}: the gcc line compiles {parts} instead of {used}: {line}")
-
-
 def check_licences(tracked):
     for path in tracked:
         if path.endswith((".c", ".h", ".py", ".sh", ".mk", ".gp", "Makefile", "init", ".ci/run")):
@@ -169,31 +158,23 @@ def check_weights(tracked):
             wrong.append(f"{part} weighs {weight:.1f} kB; at most {most}")
 
 
-def longest_modules(tracked):
-    print("\nthe longest modules in Python (lines; at most 400 are wanted)")
-    lengths = []
+def longest(tracked):
+    """Modules and functions in Python."""
+    modules, functions_in = [], []
     for path in tracked:
         if path.endswith(".py"):
             with open(path, encoding="utf-8") as file:
-                lengths.append((len(file.readlines()), path))
-    for length, path in sorted(lengths, reverse=True)[:10]:
-        print(f"{path:<50}{length:>6}")
-
-
-def longest_functions(tracked):
-    print("\nthe longest functions in Python (lines; at most 40 are wanted)")
-    lengths = []
-    for path in tracked:
-        if path.endswith(".py"):
-            with open(path, encoding="utf-8") as file:
-                tree = ast.parse(file.read())
-            lengths += [
-                (node.end_lineno - node.lineno + 1, path, node.name)
-                for node in ast.walk(tree)
+                text = file.read()
+            modules.append((text.count("\n"), path))
+            functions_in += [
+                (node.end_lineno - node.lineno + 1, f"{path} {node.name}")
+                for node in ast.walk(ast.parse(text))
                 if isinstance(node, ast.FunctionDef)
             ]
-    for length, path, name in sorted(lengths, reverse=True)[:10]:
-        print(f"{path + ' ' + name:<70}{length:>6}")
+    for wanted, found in (40, functions_in), (400, modules):
+        print(f"\nthe longest in Python (lines; at most {wanted} are wanted)")
+        for length, name in sorted(found, reverse=True)[:10]:
+            print(f"{name:<70}{length:>6}")
 
 
 def main():
@@ -207,10 +188,8 @@ def main():
     check_functions()
     check_expressions()
     check_arrows()
-    check_gcc_lines()
     check_licences(tracked)
-    longest_functions(tracked)
-    longest_modules(tracked)
+    longest(tracked)
     check_weights(tracked)
     for text in wrong:
         print(text, file=sys.stderr)

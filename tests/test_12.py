@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""12_ordering: its options, and peers that lie in its own steps. (Its order on the wire: test_labs.Wires.)"""
-from pairs import MASK, PairTest, pattern, preloaded
+"""12_ordering: its options. (Its order on the wire: test_labs.Wires.)"""
+from pairs import MASK, PairTest, pattern
 from protocol import hello
-from samples import end, run
+from samples import run
 
 SAMPLE = "12_ordering"
 
@@ -30,18 +30,3 @@ class Options(PairTest):
         works = ("", ",inline=0", ",inline=4097", ",inline=1K", ",inline=64,more=1")
         reason = b"inline is malformed, or above 4096"
         self.refuses(SAMPLE, [(hello(SAMPLE, more), reason) for more in works])
-
-
-class Liars(PairTest):
-    def test_requests_that_are_others(self):
-        for how, reason in (
-            ("1:l:4095", "message 0 has 4095 bytes"),
-            # A SEND for the READ: it takes the first receive, and the second is too small for data.
-            ("1:o:2", r"message 1 has 4096 bytes|completion of the receive: .*\(status \d+\)"),
-        ):
-            with self.subTest(how=how):
-                env = preloaded(HV_SEND=how)
-                server, client = self.start_pair(SAMPLE, "--timeout", 4, env=env)
-                client, server = end(client), end(server)
-                self.assertEqual((client.status, server.status), (1, 1), f"{client}{server}")
-                self.assertRegex(server.err, reason)

@@ -242,17 +242,6 @@ class Show(unittest.TestCase):
         self.assertNotRegex(ended.stdout, "PASS|FAIL")
         return ended.stdout
 
-    def test_newer_kernel(self):
-        package = "linux-image-6.12-amd64"
-        if ran(["apt-cache", "show", package]).returncode:
-            self.skipTest(f"no package {package} here")
-        command = ["learn/show/show.py", "newer", "05_gather_write", *BLOCKS]
-        self.assertIn("in a browser", self.make(*command, KERNEL=package))
-        page = self.page("newer")
-        with open(f"{COPY}/results/show/newer/printed.txt", encoding="utf-8") as printed:
-            self.says_what_was("newer", page, by_side(printed.read()))
-        self.assertNotIn("Not seen", page["notes"])
-
     def test_one_host(self):
         """On a machine that has an RDMA device, which a VM is here: as an ordinary user, and as root; no probe is left."""
         for name, sample in (("user", "03_read"), ("root", "05_gather_write")):  # slow in there

@@ -12,13 +12,6 @@ from places import copy_project
 from samples import PROGRAM, ROOT
 
 pytestmark = [pytest.mark.quick, pytest.mark.sources]
-# What a student reads in each sample, in this order.
-ORDER = (
-    *("parse_options(", "rendezvous_open(", "open_device(", "ibv_alloc_pd(", "ibv_create_cq("),
-    *("ibv_reg_mr(", "ibv_create_qp(", "rendezvous_swap(", "to_init", "to_rtr", "to_rts"),
-    *("struct ibv_sge ", "struct ibv_send_wr ", "ibv_post_send(", "wait_completion(", "Verify"),
-    *("rendezvous_verdict(", "ibv_destroy_qp(", "ibv_close_device(", "report_result("),
-)
 C_FILES = (
     "common/*.[ch] blocks/*.[ch] [0-9]*/*.c bench/*.c tests/unit/*.[ch] tests/fuzz/*.c tests/*.c"
 )
@@ -56,15 +49,6 @@ def test_builds_alone(copy, sample, program):
     line = re.search(r"(?m)^ \*   (gcc .*)", text(f"{sample}/{program}.c"))[1]
     assert run(f"{line} -Wall", cwd=directory) == ""
     run([f"./{program}", "--help"], cwd=directory)
-
-
-@pytest.mark.parametrize("sample", [sample for sample in PROGRAM if sample[:2] <= "04"])
-def test_reads_in_order(sample):
-    lines, at = text(f"{sample}/{PROGRAM[sample]}.c").splitlines(), -1
-    for what in ORDER:
-        after = [number for number in range(at + 1, len(lines)) if what in lines[number]]
-        assert after, f"no {what} after line {at + 1}"
-        at = after[0]
 
 
 def up_to_date(copy, sample):

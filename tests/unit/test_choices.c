@@ -73,13 +73,6 @@ static void loopback_addresses_are_known(void **state) {
     for (size_t i = 0; i < COUNT(others); i++) assert_false(is_loopback(&others[i]));
 }
 
-static void mtus_are_the_verbs_enums(void **state) {
-    (void)state;
-    assert_int_equal(mtu_enum(256), IBV_MTU_256);
-    assert_int_equal(mtu_enum(1024), IBV_MTU_1024);
-    assert_int_equal(mtu_enum(4096), IBV_MTU_4096);
-}
-
 static void numbers_are_read_strictly(void **state) {
     static const char *const bad[] = {"",
                                       "K",
@@ -123,7 +116,6 @@ int main(void) {
         cmocka_unit_test(the_gid_of_the_connection_comes_first),
         cmocka_unit_test(an_index_above_255_is_never_taken),
         cmocka_unit_test(loopback_addresses_are_known),
-        cmocka_unit_test(mtus_are_the_verbs_enums),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(auto_takes_lists_of_whole_packets_only),
     };
