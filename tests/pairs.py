@@ -107,10 +107,10 @@ class PairTest(SampleTest):
         """A stranger's connection to a server."""
         return socket.create_connection(("127.0.0.1", int(port)), timeout=100)
 
-    def refuses(self, sample, lines, *server_args):
+    def refuses(self, sample, lines, client_args=()):
         """A server tells each of these strangers (line, reason) why, and nothing else; and then
         serves the client that is right."""
-        server, port = self.serve(sample, "--timeout", 60, *server_args)
+        server, port = self.serve(sample, "--timeout", 60)
         for line, reason in lines:
             with self.subTest(line=line[-80:]), self.meet(port) as stranger:
                 stranger.sendall(line)
@@ -118,7 +118,7 @@ class PairTest(SampleTest):
                 self.assertRegex(answer, rb"^hello-verbs/2 error=[ -~]+\n$")
                 self.assertIn(reason, answer)
                 self.assertNotIn(b"rkey", answer)
-        self.serves_the_next(sample, server, port, len(lines))
+        self.serves_the_next(sample, server, port, len(lines), *client_args)
 
     def serves_the_next(self, sample, server, port, refused, *client_args):
         """After so many that it has refused."""

@@ -5,23 +5,19 @@ one of them lacks. Runs where the RDMA device is."""
 import os
 import re
 import shutil
-import socket
 import struct
 import sys
 import tempfile
 import unittest
 
-from pairs import PairTest, messages, ports
-from samples import ROOT, end, line_from, main, run, start, wait_for_listener
+from pairs import PairTest, messages
+from protocol import hello
+from samples import ROOT, end, line_from, main, run
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 from ladder import packets  # noqa: E402
 
 NAME = "15_flush"
-GOOD = (
-    b"hello-verbs/2 sample=15_flush lid=0x0000 qpn=0x7fffff psn=0x3a5f10 gid=::ffff:10.0.0.1"
-    b" mtu=1024 addr=0x0 rkey=0x0 len=0 max_sge=1 rd_atomic=0 work=size=%d,iters=%d,seed=1,timeout=3"
-)
 OLD_HEADERS = "compiled with headers older than rdma-core 45, which have no ibv_wr_flush"
 
 
@@ -76,31 +72,24 @@ class Flush(PairTest):
         self.assertIn("with 2 requests each", client.out)
         self.passes(NAME, "--plain-tail", "--no-flush", data=messages(100, 4096, 1))
 
-    def server(self, size, iters, sync=b""):
-        """A server's end that meets a client which says this and goes."""
-        port = next(ports)
-        server = start(NAME, "-p", str(port), "--timeout", "3")
-        wait_for_listener(port, server)
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(GOOD % (size, iters) + b"\n")
-            answer = line_from(connection)
-            connection.sendall(sync)
-            return answer, end(server)
+    def begin(self, size=4096, iters=2):
+        """A server, and the connection of a client to it, which has said its line; the server's line."""
+        server, port = self.serve(NAME, "--timeout", 3)
+        tcp = self.enterContext(self.meet(port))
+        tcp.sendall(hello(NAME, size=size, iters=iters, qpn=0x7FFFFF))
+        return server, tcp, line_from(tcp)
 
     def test_tail_in_front_of_its_records(self):
         """Written by this test: the server must notice that the records are not there."""
         self.has_both()
-        port = next(ports)
-        server = start(NAME, "-p", str(port), "--timeout", "3")
-        wait_for_listener(port, server)
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(GOOD % (4096, 2) + b"\n")
-            addr = int(re.search(rb" addr=(0x[0-9a-f]+)", line_from(connection))[1], 16)
-            connection.sendall(b"sync ready\n")
-            self.assertEqual(line_from(connection), b"sync ready\n")
-            with open(f"/proc/{server.pid}/mem", "r+b", buffering=0) as memory:
-                os.pwrite(memory.fileno(), struct.pack(">Q", 2 * 4096), addr)
-            self.assertEqual(line_from(connection), b"sync done\n")
+        server, tcp, line = self.begin()
+        addr = int(re.search(rb" addr=(0x[0-9a-f]+)", line)[1], 16)
+        tcp.sendall(b"sync ready\n")
+        self.assertEqual(line_from(tcp), b"sync ready\n")
+        with open(f"/proc/{server.pid}/mem", "r+b", buffering=0) as memory:
+            os.pwrite(memory.fileno(), struct.pack(">Q", 2 * 4096), addr)
+        self.assertEqual(line_from(tcp), b"sync done\n")
+        tcp.close()
         server = end(server)
         reason = "record 0 is torn: the tail is behind it, but not its byte 0"
         self.check_failed(server, NAME, "server", reason, hint=False)
@@ -108,14 +97,16 @@ class Flush(PairTest):
 
     def test_log_that_is_too_large(self):
         self.has_both()
-        answer, _ = self.server(1 << 20, 65)
-        self.assertEqual(answer, b"hello-verbs/2 error=the log is larger than 64M\n")
+        server, _, line = self.begin(1 << 20, 65)
+        self.assertEqual(line, b"hello-verbs/2 error=the log is larger than 64M\n")
+        end(server)
 
     def test_client_that_appends_nothing(self):
         self.has_both()
-        _, server = self.server(4096, 2, b"sync ready\n")
+        server, tcp, _ = self.begin()
+        tcp.sendall(b"sync ready\n")
         reason = "the tail is at byte 0 of 8192 for 3 s"
-        self.check_failed(server, NAME, "server", reason, hint=False)
+        self.check_failed(end(server), NAME, "server", reason, hint=False)
 
 
 # Of a run on two hosts, Linux 6.12: FLUSH and ATOMIC WRITE of the first record, 1500 bytes.

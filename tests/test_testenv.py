@@ -133,31 +133,6 @@ class Refused(unittest.TestCase):
                 self.assertEqual(status, 1)
 
 
-class Made(unittest.TestCase):
-    def test_what_make_prints(self):
-        with tempfile.TemporaryDirectory(prefix="made.") as scratch:
-            root = scratch
-            copy_project(root)
-            every = [f"  {name}" for name in NAMES]
-            for language, built, last in (
-                ("en", every, "Next: make demo"),
-                ("zh", ["  read"], "\u4e0b\u4e00\u6b65"),
-            ):
-                os.utime(f"{root}/03_read/read.c")
-                *lines, end = words("make", cwd=root, LAB_LANG=language)[0].splitlines()
-                self.assertEqual(lines, built)
-                self.assertIn(last, end)
-            for command in (["make", "-C", "03_read"], ["make", "V=1"]):
-                os.utime(f"{root}/03_read/read.c")
-                self.assertRegex(words(*command, cwd=root)[0], "(?m)^gcc .* -o read read.c")
-            self.assertEqual(words("make", "-s", cwd=root), ("", 0))
-            # A verdict is no error of make's; for scripts it is one of check.py's.
-            words("make", "starter", "LAB=03", cwd=root)
-            out, status = words("make", "check", "LAB=03", cwd=root)
-            self.assertEqual((status, "***" in out), (0, False), out)
-            self.assertEqual(words("judge/check.py", "check", "03", cwd=root)[1], 1)
-
-
 class Run(unittest.TestCase):
     def setUp(self):
         self.before = qemus()
@@ -250,26 +225,6 @@ class Run(unittest.TestCase):
         status, _, err = self.run_vm("true", TESTENV="native")
         self.assertEqual(status, 77)
         self.assertIn(b"no RDMA device", err)
-
-    def test_make_run_shows_both_sides(self):
-        message = "ARGS=--message 'good morning'"
-        out, status = words("make", "-s", "run", message, cwd=f"{ROOT}/01_hello_write")
-        self.assertEqual(status, 0, out)
-        self.assertRegex(
-            out,
-            r'(?s)--- server: \./hello_write\n.*memory holds "good morning"'
-            r".*--- client: \./hello_write --message good morning 10\.0\.0\.1\n",
-        )
-        args = "HOSTS=2", "ARGS=--size 100"
-        out, status = words("make", "-s", "run", *args, cwd=f"{ROOT}/03_read")
-        self.assertEqual(status, 0, out)
-        self.assertRegex(
-            out,
-            r"(?s)--- server on 10\.0\.1\.1: \./read\n.*"
-            r"::ffff:10\.0\.1\.1\).*role=server status=PASS.*"
-            r"--- client on 10\.0\.1\.2: \./read --size 100 10\.0\.1\.1\n.*"
-            r"::ffff:10\.0\.1\.2\).*role=client status=PASS",
-        )
 
     def test_two_terminals_share_a_vm(self):
         subprocess.run(["make", "-s"], cwd=ROOT, check=True)
