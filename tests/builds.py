@@ -98,7 +98,6 @@ BASE = {
     "gcc": gcc,
     "fail_verbs": one("fail_verbs.so", "-shared -fPIC", "tests/fail_verbs.c"),
     "expected": one("expected.so", f"-O2 {STRICT} -shared -fPIC", "tests/expected.c"),
-    "provoke": one("provoke", f"-O1 {STRICT} -Icommon", f"tests/provoke.c {COMMON} -libverbs"),
     "greedy": greedy,
     "tsan": tsan,
     "other_device": one("other_device.so", "-shared -fPIC", "tests/other_device.c -libverbs"),

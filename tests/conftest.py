@@ -154,7 +154,7 @@ class Running:
     def __init__(self, group, items, reports):
         self.group, self.reports = group, reports
         self.waiting = {item.test: item for item in items}
-        self.process, self.said, self.skipped = None, [], {}
+        self.process, self.said = None, []
 
     def run(self):
         try:
@@ -190,25 +190,19 @@ class Running:
             told = json.loads(line[len(MARK) :])
             if told["test"] in self.waiting:
                 self.tell(told["test"], told["outcome"], told["text"], told["seconds"])
-            elif told["outcome"] == "skipped":
-                self.skipped[told["test"]] = told["text"]
             else:
                 stray += told["text"]
                 ended = ended or told["outcome"] == "ended"
         self.close(self.process.wait(), stray, ended)
 
     def close(self, status, stray, ended):
-        """What has not told its outcome failed, unless its class was skipped; what failed outside of
-        the tests, in setting up or clearing away, fails the last of them once more."""
+        """What has not told its outcome failed; what failed outside of the tests, in setting up or clearing
+        away, fails the last of them once more."""
         if self.group.unstable and status == 77:
             return self.rest("skipped", "".join(self.said))
         why = stray or f"has not come to its end: exit status {status}"
         left = [test for test in self.waiting if self.waiting[test] is not None]
-        for test in left:
-            skip = [text for name, text in self.skipped.items() if named(name) in test]
-            self.tell(
-                test, *(("skipped", skip[0]) if skip else ("failed", why + "\n" + self.tail()))
-            )
+        self.rest("failed", why + "\n" + self.tail())
         if not left and (stray or not ended):
             self.reports.put((self.last, "failed", why + "\n" + self.tail(), 0))
         return None
@@ -232,12 +226,6 @@ class Running:
             time.sleep(2)
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
-
-
-def named(skipped):
-    """The class or module in "setUpClass (test_x.Class)"."""
-    found = re.search(r"\((.+)\)", skipped)
-    return found[1] if found else skipped
 
 
 def report(session, item, outcome, text, seconds):

@@ -18,7 +18,6 @@ BUILT = {
     "HV_BUILD": f"{OUT}/gcc",
     "HV_OTHER_DEVICE": f"{OUT}/other_device.so",
     "HV_FAIL_VERBS": f"{OUT}/fail_verbs.so",
-    "HV_PROVOKE": f"{OUT}/provoke",
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }

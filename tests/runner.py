@@ -62,10 +62,7 @@ class Result(unittest.TestResult):
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        if isinstance(test, unittest.TestCase):
-            self.outcome, self.text = "skipped", reason
-        else:  # a class as a whole
-            tell(test=test.id(), outcome="skipped", text=reason, seconds=0)
+        self.outcome, self.text = "skipped", reason
 
     def addSubTest(self, test, subtest, err):
         super().addSubTest(test, subtest, err)

@@ -1,49 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Mistakes that no step of Break it makes, each with the hint that speaks of it (all hints: unit/test_hints.c); and
-what the handout says of fork. Runs where the RDMA device is."""
-
+"""What newcomers see first, each with the hint that speaks of it (all hints: unit/test_hints.c). Runs where the RDMA
+device is."""
+import errno
 import os
 import re
-import subprocess
 
 from pairs import PairTest, ports
-from samples import end, run, start, wait_for_listener
+from samples import run, start, wait_for_listener
+from test_09 import Python
 
-PROVOKE = os.environ["HV_PROVOKE"]  # tests/provoke.c, built
 SAMPLE = "01_hello_write"
-# The case of provoke.c; the start of its message; words of its hint.
-CASES = {
-    "reg_null": ("ibv_reg_mr", "NULL"),
-    "reg_read_only": ("ibv_reg_mr", "read-only"),
-    "reg_limit": ("ibv_reg_mr", "ulimit -l"),
-    "post_by_child": ("ibv_post_send: Permission denied (13)", "fork"),
-    "post_by_other_user": ("ibv_post_send", "setuid"),
-}
-
-
-def provoke(case, **env):
-    return end(
-        subprocess.Popen(
-            [PROVOKE, case],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **env},
-        )
-    )
 
 
 class Hints(PairTest):
     def hinted(self, side, words):
         hint = re.search(r"\n  hint: (.*)\n", side.err)
         self.assertTrue(hint and words in hint[1], f"{words}: {side}")
-
-    def test_verbs(self):
-        for case, (begins, words) in CASES.items():
-            with self.subTest(case=case):
-                side = provoke(case)
-                self.assertEqual(side.status, 1, side)
-                self.assertIn(f"provoke case: {begins}", side.err)
-                self.hinted(side, words)
 
     def test_tcp(self):
         port = str(next(ports))
@@ -57,23 +29,13 @@ class Hints(PairTest):
             self.hinted(run(*args, "127.0.0.1"), words)
         self.serves_the_next(SAMPLE, server, port, 1)
 
-
-class Fork(PairTest):
-    """The handout's sentences on fork; that a child may not post on its parent's queue pair is a hint, too."""
-
-    def test_what_holds(self):
-        """Parent and NIC keep the registered pages. The library says that this kernel copies. ibv_fork_init costs the
-        child whole pages, and comes before the first registration. A child that opens the device may use it.
-        """
-        for case, env in (
-            ("fork_plain", {}),
-            ("fork_unneeded", {}),
-            ("fork_init_costs_pages", {}),
-            ("fork_init_costs_pages", {"RDMAV_FORK_SAFE": "1"}),
-            ("fork_init_too_late", {}),
-            ("fork_then_open", {}),
-        ):
-            with self.subTest(case=case, env=env):
-                side = provoke(case, **env)
-                self.assertEqual((side.status, side.err), (0, ""), side)
-                self.assertIn("\nholds\n", "\n" + side.out)
+    def test_a_child_may_not_post_on_its_parents_queue_pair(self):
+        python = Python()
+        child = os.fork()
+        if child == 0:
+            try:
+                python.send(python.qp.qp_num, b"x")
+                os._exit(0)
+            except BaseException as error:
+                os._exit(getattr(error, "error_code", 1))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), errno.EACCES)

@@ -152,7 +152,6 @@ class Release(unittest.TestCase):
     IDIOMS = {
         "structibv_send_wr*bad_wr;",
         ".send_flags=IBV_SEND_SIGNALED,",
-        ".opcode=IBV_WR_RDMA_WRITE,",  # tests/provoke.c
         "constintret=ibv_advise_mr(mr->pd,IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,",  # API on one page
     }
 
