@@ -93,14 +93,10 @@ class Ended:
 
 def ran(command, check=False, timeout=900, **more):
     """A command that has ended: returncode, stdout and stderr as text."""
+    if "input" not in more:
+        more["stdin"] = subprocess.DEVNULL
     return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=check,
-        **more,
+        command, capture_output=True, text=True, timeout=timeout, check=check, **more
     )
 
 

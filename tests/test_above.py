@@ -119,10 +119,7 @@ class Proof(unittest.TestCase):
             with tempfile.NamedTemporaryFile("w") as file:
                 file.write(client)
                 file.flush()
-                proof = subprocess.run(
-                    [f"{ROOT}/above/proof.py", "nvme", pcap, str(size), file.name],
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-                )  # fmt: skip
+                proof = ran([f"{ROOT}/above/proof.py", "nvme", pcap, str(size), file.name])
             self.assertEqual(proof.returncode, 1 if reason else 0, proof.stderr)
             self.assertIn(reason, proof.stderr)
 

@@ -5,18 +5,16 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 
 from places import copy_project
-from samples import ROOT
+from samples import ROOT, ran
 from texts import handout, read
 
 os.environ["LAB_LANG"] = "en"
 answers, breaking = importlib.import_module("answers"), importlib.import_module("break")
 STEPS = handout.steps("en")
-LIMIT = 600  # seconds for a program that is driven, on however busy a machine
 
 
 class Asked(unittest.TestCase):
@@ -80,7 +78,7 @@ class Answers(unittest.TestCase):
         with open(self.path, "wb") as file:
             file.write(data)
         program = [os.path.join(ROOT, "learn", "answers.py"), *command, self.path]
-        return subprocess.run(program, capture_output=True, text=True, check=False)
+        return ran(program)
 
     def test_what_editors_make_of_it(self):
         """Windows' ends of lines and its mark of UTF-8 are no harm. (Another encoding: test_handin.py.)"""
@@ -114,16 +112,7 @@ class Driven(unittest.TestCase):
         self.env.pop("MAKEFLAGS", None)
 
     def make(self, *words, typed="", cwd=ROOT):
-        return subprocess.run(
-            ["make", "-s", "break", *words],
-            cwd=cwd,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT,
-            input=typed,
-        )
+        return ran(["make", "-s", "break", *words], cwd=cwd, env=self.env, input=typed)
 
     def entry(self, number):
         return answers.entries(answers.read(self.path)).get(f"step {number}")

@@ -5,14 +5,13 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 import unittest
 import zipfile
 
 from grading_class import ended, packed, write
-from samples import ROOT, main
+from samples import ROOT, main, ran
 
 sys.path += [f"{ROOT}/teach", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
@@ -188,12 +187,7 @@ class Similar(Folder):
             "renamed": re.sub(r"/\*.*?\*/", "", own_names, flags=re.S),
         }.items():
             self.put(f"{name}/p.c", code)
-        out = subprocess.run(
-            [f"{ROOT}/teach/similar.py", "05", self.dir],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        out = ran([f"{ROOT}/teach/similar.py", "05", self.dir], check=True).stdout
         self.assertRegex(
             out,
             r"\A *(9\d|100) %  author .*  of  copier .*\n100 %  solution.* of  the sample's solution\n"

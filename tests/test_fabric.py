@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, main, ran
 
 sys.path.insert(0, os.path.join(ROOT, "fabric"))
 import topology  # noqa: E402
@@ -131,7 +131,7 @@ class Real(unittest.TestCase):
 
     def test_its_format_by_its_manual_page(self):
         env = {**os.environ, "MANWIDTH": "200"}
-        page = subprocess.run(["man", "ibnetdiscover"], env=env, stdout=-1, text=True).stdout
+        page = ran(["man", "ibnetdiscover"], env=env).stdout
         example = re.search(r"(?s)# Topology file: .*?(?=\n *When grouping is used)", page)
         if not example:
             self.skipTest("no manual page")

@@ -7,16 +7,7 @@ import unittest
 
 from samples import ROOT, ran
 
-COMMAND = [
-    "testenv/testenv.sh",
-    "run",
-    "testenv/pair.sh",
-    "05_gather_write/gather_write",
-    "--bench",
-    "--iters=1",
-    "--sizes=64K",
-    "--timeout=300",
-]
+COMMAND = "testenv/testenv.sh run testenv/pair.sh 05_gather_write/gather_write --bench --iters=1 --sizes=64K"
 CSV = os.path.join(ROOT, "results", f"test-figures-{os.environ.get('KERNEL', '')}" + "{}.csv")
 
 
@@ -37,7 +28,7 @@ class Figures(unittest.TestCase):
         os.makedirs(os.path.dirname(CSV), exist_ok=True)
         runs = [
             subprocess.Popen(
-                [*COMMAND, f"--csv={CSV.format(i)}"],
+                [*COMMAND.split(), "--timeout=300", f"--csv={CSV.format(i)}"],
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.DEVNULL,

@@ -3,12 +3,11 @@
 """judge/probes.py: where the kernel's fields lie, by the VM's kernel, and by copies of it that were changed."""
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, main, ran
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 import probes  # noqa: E402 pylint: disable=wrong-import-position
@@ -20,9 +19,7 @@ class Probes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         """files: what is looked at of the kernel's; of the kernel proper that is its BTF."""
-        made = subprocess.run(
-            [os.path.join(ROOT, "testenv", "kernel.sh")], check=True, capture_output=True, text=True
-        )
+        made = ran([os.path.join(ROOT, "testenv", "kernel.sh")], check=True)
         cls.kernel, cls.files = made.stdout.strip(), {}
         for name in ("vmlinux", "initramfs"):
             with open(os.path.join(cls.kernel, name), "rb") as file:

@@ -7,14 +7,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
 import mistakes
-from samples import ROOT, WITH_BLOCKS, main, some
+from samples import ROOT, WITH_BLOCKS, main, ran, some
 
 sys.path.append(f"{ROOT}/learn")
 import starter  # noqa: E402  pylint: disable=wrong-import-position
@@ -33,7 +32,7 @@ class Programs(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        subprocess.run(["make", "-s", "all"], cwd=ROOT, check=True)
+        ran(["make", "-s", "all"], cwd=ROOT, check=True)
         cls.dir = tempfile.mkdtemp(prefix="programs.")
         cls.addClassCleanup(shutil.rmtree, cls.dir)
         for lab in CHOSEN:
@@ -69,23 +68,8 @@ class Programs(unittest.TestCase):
         """Here, where it takes a twentieth: what is handed in is the program as text, with a Makefile of its own."""
         files = glob.glob(f"{ROOT}/common/*.c") + glob.glob(f"{ROOT}/blocks/*.c")
         objects = [f"{ROOT}/build/objects/{os.path.basename(name)[:-2]}.o" for name in files]
-        subprocess.run(
-            [
-                "gcc",
-                "-O2",
-                "-w",
-                "-s",
-                f"-I{ROOT}/common",
-                f"-I{ROOT}/blocks",
-                "-o",
-                "program",
-                file,
-                *objects,
-                "-libverbs",
-            ],
-            cwd=folder,
-            check=True,
-        )
+        flags = f"-O2 -w -s -I{ROOT}/common -I{ROOT}/blocks -o program".split()
+        ran(["gcc", *flags, file, *objects, "-libverbs"], cwd=folder, check=True)
         with open(f"{folder}/program", "rb") as built, open(f"{folder}/program.h", "wb") as text:
             base64.encode(built, text)
         os.remove(f"{folder}/program")
@@ -105,13 +89,11 @@ class Programs(unittest.TestCase):
             for part in ("sgl", "copy", "each", "itself", "verifies", "careful")
         ]
         began = sum(os.times()[:4])
-        ended = subprocess.run(
+        ended = ran(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"],
             cwd=ROOT,
             env={**os.environ, "ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+            timeout=None,
         )
         self.assertEqual(ended.returncode, 0, ended)
         self.assertRegex(ended.stdout, r"\A[ -~\n]*\Z", "nothing but printable ASCII")
@@ -153,13 +135,8 @@ class Programs(unittest.TestCase):
 
         def grade(names, **more):
             """Returns what was said; names: who was graded in this run."""
-            ended = subprocess.run(
-                ["make", "-s", "grade-program", f"DIR={folder}"],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                env={**os.environ, "RESULTS": results, **more},
-            )
+            env = {**os.environ, "RESULTS": results, **more}
+            ended = ran(["make", "-s", "grade-program", f"DIR={folder}"], cwd=ROOT, env=env)
             self.assertEqual(ended.returncode, 0, ended)
             graded = re.findall(r"#### (.)\n== builds == FAIL", ended.stdout)
             self.assertEqual("".join(sorted(graded)), names, ended)
@@ -182,9 +159,7 @@ class Programs(unittest.TestCase):
 
     def test_usage(self):
         for words in (("04", self.dir), ("05", f"{self.dir}/none"), ()):
-            ended = subprocess.run(
-                [f"{ROOT}/teach/program.py", *words], capture_output=True, text=True
-            )
+            ended = ran([f"{ROOT}/teach/program.py", *words])
             self.assertEqual(ended.returncode, 2, ended)
             self.assertIn("which programs?", ended.stderr)
 

@@ -5,14 +5,13 @@ has no line of a solution."""
 import os
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from places import copy_project
-from samples import PROGRAM, ROOT
+from samples import PROGRAM, ROOT, ran
 from vm import in_vm
 
 sys.path.append(f"{ROOT}/learn")
@@ -31,9 +30,7 @@ def new_copy():
 
 
 def run(*command, cwd=COPY, **env):
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **env}
-    )
+    return ran(command, cwd=cwd, env={**os.environ, **env})
 
 
 def made(*words_of_make, cwd=COPY, status=0):
@@ -162,7 +159,7 @@ class Release(unittest.TestCase):
         os.mkdir(source)
         copy_project(source)
         for command in ("init -q", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):
-            subprocess.run(["git", *command.split()], cwd=source, check=True)
+            ran(["git", *command.split()], check=True, cwd=source)
         cls.trees = {}
         for name, labs in (("assignment", []), ("all", ["LABS=all"])):
             made("student-release", *labs, cwd=source)

@@ -13,7 +13,7 @@ import time
 import unittest
 
 from places import CACHE, copy_project
-from samples import EVERYWHERE, ROOT, SAMPLES
+from samples import EVERYWHERE, ROOT, SAMPLES, ran
 
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 OURS = {"TESTENV_TEST": str(os.getpid())}  # tells our VMs from those of other tests
@@ -76,17 +76,8 @@ class Terminal:
 
 def words(*command, cwd=ROOT, **env):
     """What a command prints, both streams in order, and its exit status."""
-    ended = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**VM, **env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    both = ["bash", "-c", 'exec "$@" 2>&1', "bash", *command]
+    ended = ran(both, cwd=cwd, env={**VM, **env})
     return ended.stdout, ended.returncode
 
 
@@ -227,7 +218,7 @@ class Run(unittest.TestCase):
         self.assertIn(b"no RDMA device", err)
 
     def test_two_terminals_share_a_vm(self):
-        subprocess.run(["make", "-s"], cwd=ROOT, check=True)
+        ran(["make", "-s"], check=True, cwd=ROOT)
         one = Terminal()
         one.expect("terminal 1 of 4")
         two = Terminal()
