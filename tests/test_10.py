@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """10_srq: many clients at one server; some die, hang or lie, and the others do not notice."""
 import glob
-import json
 import os
 import random
 import re
@@ -21,12 +20,6 @@ def rnr_naks():
         with open(path, encoding="ascii") as file:
             total += int(file.read())
     return total
-
-
-def objects(kind, server):
-    """What the kernel holds for this server: "qp", "srq", "mr"."""
-    listed = ran(["rdma", "-d", "-j", "resource", "show", kind], check=True).stdout
-    return [each for each in json.loads(listed or "[]") if each.get("pid") == server.pid]
 
 
 def memory(side):
@@ -188,11 +181,8 @@ class Crowd(SrqTest):
         clients += come(range(32, 64))
         for client in clients:  # its first line comes before it has joined
             client.stdout.readline()
-        regions = []
         for k in doomed:
             time.sleep(dice.random())
-            # the server registers it when the first client has come
-            regions = objects("mr", server) or regions
             clients[k].kill()
         for k, client in enumerate(clients):
             if k in doomed:
@@ -201,7 +191,6 @@ class Crowd(SrqTest):
                 self.served(client, 100 * k, 4)
         server = self.lost(server, *[None] * 10)
         self.assertEqual(server.err.count("refused a client: "), 3)
-        self.assertEqual([region["mrlen"] for region in regions], [RECEIVES * SIZE])
 
 
 class Refused(SrqTest):

@@ -124,12 +124,5 @@ class Proof(unittest.TestCase):
             self.assertIn(reason, proof.stderr)
 
 
-class Usage(unittest.TestCase):
-    def test_unknown(self):
-        status, _, said = run("nothing")
-        self.assertEqual(status, 2, said)
-        self.assertIn("no APP nothing: nvme nfs", said)
-
-
 if __name__ == "__main__":
     main()

@@ -171,9 +171,6 @@ class Ends(unittest.TestCase):
                         found[int(path[6:])] = line.read()
         return found
 
-    def child(self, word):
-        return next(pid for pid, line in self.left().items() if line and word in line)
-
     def tearDown(self):
         deadline = time.monotonic() + 60
         while self.left() and time.monotonic() < deadline:
@@ -194,9 +191,6 @@ class Ends(unittest.TestCase):
 
     def test_kill_main(self):
         os.kill(self.pid, signal.SIGKILL)
-
-    def test_kill_simulator(self):
-        os.kill(self.child(b"ibsim\0-s"), signal.SIGKILL)
 
 
 class Lab(unittest.TestCase):

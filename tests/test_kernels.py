@@ -132,17 +132,6 @@ class Packages(unittest.TestCase):
         self.package(f"linux-modules-extra-{v}", rxe=f"lib/modules/{v}/kernel/x/rdma_rxe.ko")
         self.makes_one(KERNEL=f"linux-image-{v}", **self.apt())
 
-    def test_debian_since_7(self):
-        """Whose image has no file; Ubuntu's modules, since then, have no extra ones."""
-        v = "7.0+deb14-amd64"
-        modules = f"usr/lib/modules/{v}"
-        self.package("linux-image-amd64", f"linux-image-{v}")
-        self.package(f"linux-image-{v}", f"linux-binary-{v}, linux-modules-{v}, dracut")
-        self.package(f"linux-binary-{v}", linux=f"{modules}/vmlinuz")
-        rxe = f"{modules}/kernel/x/rdma_rxe.ko"
-        self.package(f"linux-modules-{v}", modules=f"{modules}/kernel", rxe=rxe)
-        self.makes_one(KERNEL="linux-image-amd64", **self.apt())
-
     def test_by_hand_in_two_files_of_which_one_does_not_do(self):
         kernel = self.package("a", linux="boot/vmlinuz-1")
         all_modules = {"modules": "lib/modules/1/kernel", "rxe": "lib/modules/1/kernel/rdma_rxe.ko"}
