@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pairs import IN_VM, PairTest, messages, ports
 from protocol import hello
 from samples import LIMIT, ROOT, Ended, end, line_from, path, start, wait_for_listener
-from test_faults import ERROR, calls_in, preloaded, resources
+from test_faults import calls_in, error_of, preloaded, resources
 
 NAME = "14_recover"
 SIZE, SEED = 64, 7
@@ -288,7 +288,7 @@ class Ladder(PairTest):
     def inject(self, site):
         """What is wrong with the outcome, or None."""
         role, name, number = site
-        error = ERROR.get(name, 5 if name == "ibv_poll_cq" else 12)
+        error = 5 if name == "ibv_poll_cq" else error_of(name)
         for _ in range(8):
             sides, calls = self.pair(role, HV_FAIL=f"{name}:{number}:{error}")
             if sides[role].status != 0 or name != "ibv_poll_cq":
