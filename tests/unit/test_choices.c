@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The choices that need no device: GID, path MTU, numbers on the command line, the method. */
+/* The choices that need no device: GID, numbers on the command line. */
 #include "../../common/device.c"
-#include "memory.h"
-#include "qp.h"
 #include "unit.h"
 
 #define LINK_LOCAL                                                                                 \
@@ -59,20 +57,6 @@ static void an_index_above_255_is_never_taken(void **state) {
     assert_int_equal(port.gid_index, 3);
 }
 
-static void loopback_addresses_are_known(void **state) {
-    const union ibv_gid loopback[] = {{.raw = {[15] = 1}},
-                                      {.raw = {[10] = 0xff, 0xff, 127, 0, 0, 1}},
-                                      {.raw = {[10] = 0xff, 0xff, 127, 255, 0, 9}}};
-    const union ibv_gid others[] = {{.raw = {0}},
-                                    {.raw = MAPPED(1)},
-                                    {.raw = LINK_LOCAL},
-                                    {.raw = {[10] = 0xff, 0xfe, 127, 0, 0, 1}},
-                                    {.raw = {0x20, [15] = 1}}};
-    (void)state;
-    for (size_t i = 0; i < COUNT(loopback); i++) assert_true(is_loopback(&loopback[i]));
-    for (size_t i = 0; i < COUNT(others); i++) assert_false(is_loopback(&others[i]));
-}
-
 static void numbers_are_read_strictly(void **state) {
     static const char *const bad[] = {"",
                                       "K",
@@ -103,21 +87,11 @@ static void numbers_are_read_strictly(void **state) {
     assert_true(parse_number("18446744073709551615", 0, UINT64_MAX, &n) && n == UINT64_MAX);
 }
 
-static void auto_takes_lists_of_whole_packets_only(void **state) {
-    struct layout l = {.block_size = 1024};
-    (void)state;
-    assert_int_equal(method_for(METHOD_AUTO, &l, 1024), METHOD_SGL);
-    assert_int_equal(method_for(METHOD_AUTO, &l, 2048), METHOD_COPY);
-    assert_int_equal(method_for(METHOD_EACH, &l, 2048), METHOD_EACH);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gid_of_the_connection_comes_first),
         cmocka_unit_test(an_index_above_255_is_never_taken),
-        cmocka_unit_test(loopback_addresses_are_known),
         cmocka_unit_test(numbers_are_read_strictly),
-        cmocka_unit_test(auto_takes_lists_of_whole_packets_only),
     };
     return cmocka_run_group_tests_name("choices", tests, NULL, NULL);
 }

@@ -116,22 +116,6 @@ static void malformed_lines_are_refused(void **state) {
     assert_non_null(parse("hello-verbs/2 error=no"));
 }
 
-static void every_cut_line_is_refused(void **state) {
-    char line[sizeof(good)];
-    (void)state;
-    /* not in its last number: any of its digits make one */
-    for (size_t len = 0; len < strlen(good) - 1; len++) {
-        snprintf(line, sizeof(line), "%.*s", (int)len, good);
-        if (!parse(line)) fail_msg("accepted: %s", line);
-    }
-}
-
-static void another_sample_is_named_in_the_reason(void **state) {
-    (void)state;
-    assert_string_equal(parse(with("sample=03_read", "sample=04_atomic")),
-                        "this side runs 03_read, the other 04_atomic");
-}
-
 static void work_with_a_layout_is_checked_as_a_whole(void **state) {
     static const struct {
         const char *size, *more;
@@ -168,8 +152,6 @@ int main(void) {
         cmocka_unit_test(a_good_line_is_read_whole),
         cmocka_unit_test(a_servers_own_timeout_stays),
         cmocka_unit_test(malformed_lines_are_refused),
-        cmocka_unit_test(every_cut_line_is_refused),
-        cmocka_unit_test(another_sample_is_named_in_the_reason),
         cmocka_unit_test(work_with_a_layout_is_checked_as_a_whole),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
