@@ -23,7 +23,7 @@ WEIGHTS = {
     "bench": (20, 22),
     "fabric": (30, 30),
     "above": (30, 27),
-    "tests": (320, 448),
+    "tests": (320, 446),
 }
 CODE = (".py", ".sh", ".c", ".h", ".mk", ".gp", ".js", "Makefile", "init")
 # Of C code that clang-format has formatted: a function that is chosen and called; ++ or -- in an index or an argument;
