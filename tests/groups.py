@@ -122,7 +122,7 @@ REST = (
     here("show", "test_show"),
     Group("bad_wire", "test_wire.Bad test_wire.Unreliable test_wire.Cut", env=TWO_HOSTS),
     Group("crowd", "test_10.Dying test_10.Crowd", env=VIRTUAL),
-    Group("recover", "test_14.Breaks test_14.Strangers test_14.Ladder", env=VIRTUAL),
+    Group("recover", "test_14.Breaks test_14.Strangers test_14.Ladder test_14.Drawn", env=VIRTUAL),
     Group("recover", "test_14.Wire", "wire", env=TWO_HOSTS),
     here("asan", "test_usage", "usage", build="asan"),
     Group(
@@ -150,6 +150,13 @@ REST = (
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},
+    ),
+    Group(
+        "newer",
+        "test_wire.Flush",
+        "flush",
+        build="debian13",
+        env={**TWO_HOSTS, **kernel(NEWER_KERNEL)},
     ),
     Group("newer", ON_EACH_KERNEL, "pairs", env={**VIRTUAL, **kernel(NEWER_KERNEL)}),
     # One of them in a new root; what they differ in, test_formats and test_contents see.

@@ -4,6 +4,7 @@ device is; Wire on two hosts. (What it shares with the other samples is in test_
 import collections
 import glob
 import os
+import random
 import re
 import subprocess
 import tempfile
@@ -63,6 +64,13 @@ def whole():
     return "ACTIVE" in "".join(in_sysfs("state")) and "ffff:0a00:0001" in "".join(
         in_sysfs("gids/*")
     )
+
+
+def settled():
+    """It is, and stays so: the kernel works such changes off one after the other."""
+    first = whole()
+    time.sleep(0.3)
+    return first and whole()
 
 
 def wait_until(holds, what):
@@ -233,6 +241,40 @@ class Strangers(PairTest):
                 self.check_failed(end(self.server), NAME, "server", said, hint=False)
 
 
+@unittest.skipUnless(IN_VM, "takes the device's address away")
+class Drawn(Stream):
+    """Breaks of seven kinds, four by the program itself (--break), three from outside."""
+
+    def outside(self, kind):
+        if kind == "killed":
+            self.kill_the_client()
+        else:
+            broken, mended = OUTSIDE[kind]
+            command(broken)
+            wait_until(lambda: not whole(), broken)  # the kernel takes its time
+            time.sleep(random.uniform(0, 0.1))
+            command(mended)
+            wait_until(settled, mended)  # who starts needs it at once
+        self.done[kind] += 1
+
+    def test_many(self):
+        random.seed(os.environ.get("HV_SOME"))
+        before, connections, total = resources(), 0, collections.Counter()
+        while connections < 100 or len(total) < 7:
+            kinds = ["killed", *OUTSIDE]
+            self.begin(1000, 20)
+            time.sleep(random.uniform(0, 0.2))
+            spoken = [int(number) for number in re.findall(r"message (\d+)", self.said())]
+            # Killed between done and its verdict, it would take the server along.
+            if self.client.poll() is None and max(spoken, default=0) < self.iters - 500:
+                self.outside(min(kinds, key=lambda kind: (total[kind], random.random())))
+            self.finish()
+            connections += self.connections - 1
+            total += self.done
+        wait_until(lambda: resources() == before, "nothing is left")
+        print(f"ok - 14: {connections} breaks: {dict(total)}; 0 lost, 0 doubled", flush=True)
+
+
 class Ladder(PairTest):
     """Each call from ibv_alloc_pd on fails once: what was made before is undone, last first."""
 
@@ -336,3 +378,8 @@ class Wire(Stream):
         self.wire("delay 0")
         self.finish()
         self.assertEqual(self.connections, 2)
+
+    def test_loss(self):
+        self.wire("loss 5%")
+        self.begin(300, 30, "10.0.1.1", THERE)
+        self.finish()

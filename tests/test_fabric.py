@@ -3,6 +3,7 @@
 """fabric/: what it says about tables and paths beside what the tools say; its lab; its ends."""
 import contextlib
 import glob
+import itertools
 import os
 import pty
 import re
@@ -12,10 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
-from samples import ROOT, main, ran
+from samples import ROOT, main
 
 sys.path.insert(0, os.path.join(ROOT, "fabric"))
 import topology  # noqa: E402
@@ -75,7 +77,10 @@ class Wrong(unittest.TestCase):
     CHANGES = (
         ("Switch 2", "do quit\nSwitch 2", "line 1: no node, port or comment: 'do quit'"),
         (GOOD, "", "no host (Ca) has a link at its port 1"),
+        (GOOD, 'Switch 2 "s"\n[1] "a"[2]\nCa 2 "a"\n[2] "s"[1]\n', "no host (Ca) has a link"),
+        ("Ca", "Switch", "no host (Ca) has a link"),
         ('[2] "b"[1]\n', "", 'line 6: "b"[1] goes to "s"[2], but not back'),
+        ('"b"[1]', '"c"[1]', 'line 3: "s"[2] goes to "c"[1], but not back'),
         ("Switch 2", "Switch 300", '"s" has 300 ports'),
         ("[2]", "[3]", 'line 3: "s"[3]: it has 2 ports'),
         (GOOD, GOOD + 'Ca 1 "a"\n[1] "s"[1]', 'line 8: "a" is there twice'),
@@ -125,13 +130,71 @@ class Wrong(unittest.TestCase):
         end = r"failed\n(.*Lid 77\)\n)?fabric: the simulator has ended: no word\n\Z"
         self.assertRegex(fabric(script).stdout, end)
 
+    def test_no_word_of_the_library(self):
+        """See do_ibstatus."""
+        said = fabric(
+            "for i in 1 2 3 4 5 6 7 8; do ibstatus; at host3 ibstatus ibsim0; done"
+        ).stdout
+        self.assertEqual(said.count("state:\t\t 4: ACTIVE"), 16, said)
+        self.assertNotIn("ERR", said)
+
+
+NAMES = (
+    "node{} HCA-1", "o'brien's \"gpu\" box {}", "storage{} HCA-2 (rows=99 lanes=12)", "lid {} lmc 3",
+    "MT25408 ConnectX Mellanox Technologies", "", "{{braces}} #{}, " + "a name as long as a line " * 12,
+)  # fmt: skip
+SPEEDS = "4xFDR", "4xQDR", "4xFDR10", "1xSDR", "4xEDR", "2xHDR", "12xDDR"
+
+
+def cluster():
+    """A large fabric in the form of ibnetdiscover -g -f, with what real ones have: names of all kinds,
+    widths, a second link, a host and a router with two ports."""
+    more = ("leaf1", "spine1"), ("host1", "leaf2"), ("R-1", "leaf3"), ("R-1", "leaf4")
+    topology.KINDS["real"] = lambda hosts: [*topology.fat_tree(hosts), *more]
+    guids = itertools.count(0x7CFE900300A00000, 256)
+
+    def node(found):
+        kind, ports, name = found.groups()
+        kind, n, guid = "Rt" if name == "R-1" else kind, int(re.sub(r"\D", "", name)), next(guids)
+        known = (
+            NAMES[n % 7].format(n) if kind == "Ca" else "SwitchX" if n % 5 else f"MF0;{name}:IS5200"
+        )
+        tail = " enhanced port 0 lid 2 lmc 0" * (name == "leaf1")
+        return (
+            f"\r\nvendid=0x2c9\r\nsysimgguid=0x{guid:x}\t\t# Chassis 1\r\n"
+            f'{kind.lower()}guid=0x{guid:x}({guid:x})\r\n{kind}\t{ports} "{name}"\t\t# "{known}"{tail}'
+        )
+
+    def link(found):
+        speed = SPEEDS[(int(found[1]) + int(found[3])) % 7]
+        return f'[{found[1]}](7cf)\t"{found[2]}"[{found[3]}]\t\t# lid 0 "a=1" lid 7 {speed} s=4 w=2'
+
+    text = re.sub(r'(Switch|Ca) (\d+) "(.+)"', node, topology.generate("real", "1700"))
+    text = re.sub(r'\[(\d+)\] "(.+)"\[(\d+)\]', link, text)
+    return f"# Topology file: generated on Tue\n#\nChassis 1 (guid 0x2c90)\n{text}\nNon-Chassis Nodes\n"
+
 
 class Real(unittest.TestCase):
-    """A file of ibnetdiscover is taken as it is."""
+    """A file of a real cluster is taken as it is."""
+
+    def test_several_thousand_ports(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".net", newline="") as file:
+            file.write(cluster())
+            file.flush()
+            script = """ibhosts | wc -l; ibswitches | wc -l; ibrouters | wc -l
+                at "storage2 HCA-2 (rows=99 lanes=12)" ibstat | grep "Base lid"
+                at SwitchX true || at host1700 sh -c 'echo "at $FABRIC_HOST"'
+                path "node7 HCA-1" "node14 HCA-1" | wc -l; grep -c ERR $FABRIC/opensm.log
+                cut leaf1 spine1"""
+            said = fabric(script, TOPOLOGY=file.name, seconds=600).stdout
+        self.assertRegex(
+            said, r"\A1700 hosts, 87 switches; .*\n1700\n87\n1\n"
+            r"\t+Base lid: \d+\nfabric: \d+ nodes are called 'SwitchX'; .*\nat .* #1700, .*\n2\n0\n(Unlink port \d+ of leaf1\n){2}\Z",
+        )  # fmt: skip
 
     def test_its_format_by_its_manual_page(self):
         env = {**os.environ, "MANWIDTH": "200"}
-        page = ran(["man", "ibnetdiscover"], env=env).stdout
+        page = subprocess.run(["man", "ibnetdiscover"], env=env, stdout=-1, text=True).stdout
         example = re.search(r"(?s)# Topology file: .*?(?=\n *When grouping is used)", page)
         if not example:
             self.skipTest("no manual page")
@@ -139,14 +202,34 @@ class Real(unittest.TestCase):
         self.assertEqual(len(nodes), 6)
         self.assertIn('"ISR9024 Voltaire"', "".join(node.head for node in nodes))
 
+    def test_copied_from_a_terminal_and_older(self):
+        noise = (
+            "src/query_smp.c:195; umad (DR path slid 0; dlid 0; 0,1 Attr 0x11:0) bad status 110\n"
+        )
+        noise += 'ibwarn: [6931] sim_connect: attached as client 1 at node "Switch1"\n \n    '
+        text = Wrong.GOOD.replace("Ca 1", "Hca 1").replace("\n", "\n    ")
+        nodes = topology.read(noise + text.replace('"s"', '"s" # SW1 base port 0 lid 3 lmc 0', 1))
+        self.assertEqual([node.ports for node in nodes], [2, 1, 1])
+        self.assertIn('# "SW1" base port 0 lid 3', nodes[0].head)
+
 
 class Ends(unittest.TestCase):
     """However it ends, no process and no file is left."""
 
     def setUp(self):
+        """The shell's user has a python3 that is a script which calls cut, as pyenv's is."""
+        home = self.enterContext(tempfile.TemporaryDirectory())
+        with open(f"{home}/.bashrc", "w", encoding="ascii") as file:
+            file.write("PATH=~:$PATH\nPROMPT_COMMAND='python3 -c 0'\n")
+        with open(f"{home}/python3", "w", encoding="ascii") as file:
+            file.write(
+                f'#!/bin/sh\n[ "$(echo a:b | cut -d: -f2)" = b ] && exec {sys.executable} "$@"\n'
+            )
+            os.chmod(file.name, 0o755)
         self.pid, self.terminal = pty.fork()
         if not self.pid:
-            os.execv(START[0], START)
+            os.chdir(home)
+            os.execve(START[0], START, {**os.environ, "HOME": home})
         self.prompt()
         os.write(self.terminal, b"echo =$FABRIC=\n")
         self.folder = re.search(b"=(/.*?)=", self.prompt())[1].decode()
@@ -171,6 +254,9 @@ class Ends(unittest.TestCase):
                         found[int(path[6:])] = line.read()
         return found
 
+    def child(self, word):
+        return next(pid for pid, line in self.left().items() if line and word in line)
+
     def tearDown(self):
         deadline = time.monotonic() + 60
         while self.left() and time.monotonic() < deadline:
@@ -191,6 +277,23 @@ class Ends(unittest.TestCase):
 
     def test_kill_main(self):
         os.kill(self.pid, signal.SIGKILL)
+
+    def test_kill_simulator(self):
+        os.kill(self.child(b"ibsim\0-s"), signal.SIGKILL)
+
+    def test_kill_keeper(self):
+        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="utf-8") as pids:
+            os.kill(int(pids.read().split()[0]), signal.SIGKILL)
+        os.write(self.terminal, b"exit\n")
+
+    def test_kill_shell_leaves_no_mode_of_the_terminal(self):
+        with open(f"/proc/{self.pid}/fd/0", "rb", buffering=0) as terminal:
+            self.assertFalse(termios.tcgetattr(terminal)[3] & termios.ICANON)  # readline's
+            os.kill(self.child(b"--rcfile"), signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while not termios.tcgetattr(terminal)[3] & termios.ICANON:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
 
 
 class Lab(unittest.TestCase):

@@ -209,9 +209,8 @@ class Show(unittest.TestCase):
         with open(f"{COPY}/fortified/hello_write", "rb") as file:
             self.assertIn(b"__dprintf_chk", file.read())
         page, _ = self.run_of("chinese", language="zh")
-        self.assertEqual(
-            page["kinds"].count("tcp_out"), 8
-        )  # of both sides: hello, ready, done, verdict
+        # Of both sides: hello, ready, done, verdict.
+        self.assertEqual(page["kinds"].count("tcp_out"), 8)
         for row in page["rows"]:
             self.assertRegex(row, "[\u4e00-\u9fff]")
 
@@ -220,6 +219,17 @@ class Show(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertNotRegex(ended.stdout, "PASS|FAIL")
         return ended.stdout
+
+    def test_newer_kernel(self):
+        package = "linux-image-6.12-amd64"
+        if ran(["apt-cache", "show", package]).returncode:
+            self.skipTest(f"no package {package} here")
+        command = ["learn/show/show.py", "newer", "05_gather_write", *BLOCKS]
+        self.assertIn("in a browser", self.make(*command, KERNEL=package))
+        page = self.page("newer")
+        with open(f"{COPY}/results/show/newer/printed.txt", encoding="utf-8") as printed:
+            self.says_what_was("newer", page, by_side(printed.read()))
+        self.assertNotIn("Not seen", page["notes"])
 
     def test_one_host(self):
         """On a machine that has an RDMA device, which a VM is here: as an ordinary user, and as root; no probe is left."""

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from pairs import PairTest, ports
-from samples import ROOT, SAMPLES, WITH_BLOCKS, end, ran, some, start
+from samples import BUILD, ROOT, SAMPLES, WITH_BLOCKS, end, ran, some, start
 
 TESTENV = os.path.join(ROOT, "testenv")
 THERE = (f"{TESTENV}/there.sh",)
@@ -146,6 +146,24 @@ class Bad(WireTest):
             pairs.append((server, start("11_rdma_cm", "-p", port, "--timeout", 300, WIRE)))
         for server, client in pairs:
             self.both_pass("11_rdma_cm", end(server), end(client), b"hello verbs")
+
+
+class Flush(WireTest):
+    """15, on a newer kernel and library: what its lab says of Soft-RoCE, which sends a FLUSH again to address 0."""
+
+    def test_duplicates_and_loss(self):
+        ran(
+            [*THERE, "env", f"HV_BUILD={BUILD}", f"{ROOT}/tests/debian13.sh", "in", "true"],
+            check=True,
+        )
+        self.spoil("duplicate 10%")
+        self.all_pass(CONTROL, {"15_flush": ["-n", 100]})
+        self.spoil("loss 7%")
+        self.all_pass(CONTROL, {"15_flush": ["-n", 100, "--no-flush", "--plain-tail"]})
+        lost = {"15_flush": ["-n", 300, "--timeout", 5]}
+        ((_, server, client),) = self.start_all(CONTROL, lost)
+        self.check_failed(end(client), "15_flush", "client", "remote access error .status 10")
+        self.check_failed(end(server), "15_flush", "server", "the tail is at byte", hint=False)
 
 
 class Unreliable(WireTest):
