@@ -45,7 +45,11 @@ enum {
     ACK_RECEIVES = 16       /* receives for acknowledgements */
 };
 
-/* One side of the transfer: what the functions below and the measurements share. */
+/* One side of the transfer: what the functions below and the measurements share. What must hold:
+ *   client: acked <= done <= posted <= acked + QUEUE_SIZE, so each SEND finds a receive
+ *   server: used <= expected <= used + queue
+ *   at most ACK_RECEIVES acknowledgements are under way: each stands for QUEUE_SIZE / ACK_RECEIVES
+ *   receives or more, but for those at the end of messages, which come twice in depth messages */
 struct side {
     struct ibv_qp *qp;
     struct ibv_mr *blocks_mr, *contig_mr;
