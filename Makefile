@@ -155,7 +155,7 @@ bench-peers: deps ## our contiguous transfers beside perftest's (REAL=1: in real
 	@$(MAKE) --no-print-directory -s all
 	@$(CLOCK) TESTENV_LIMIT=1200 testenv/testenv.sh run bench/peers.sh
 
-bench-mpi: deps ## the assignment's data by Open MPI, over libfabric and UCX, beside 05 and 07 (installs Open MPI, 41 MB) ## 作业的数据由 Open MPI（经 libfabric 和 UCX）传送，与 05、07 对比（安装 Open MPI，41 MB）
+bench-mpi: deps ## the assignment's data by Open MPI, over libfabric and UCX, beside 05 and 07 (installs Open MPI, 100 MB or more) ## 作业的数据由 Open MPI（经 libfabric 和 UCX）传送，与 05、07 对比（安装 Open MPI，100 MB 以上）
 	@testenv/deps.sh vm above-mpi
 	@$(MAKE) --no-print-directory -s all
 	@mkdir -p build
@@ -175,11 +175,11 @@ bench-window: deps ## what lending memory costs, by a window or a region (REAL=1
 student-release: ## for instructors: all but the solutions of LABS="05 06 07" (LABS=all), as results/hello-verbs.tar.gz ## 教师用：除 LABS="05 06 07"（LABS=all）的答案以外的全部内容，打包为 results/hello-verbs.tar.gz
 	@teach/release.py $(or $(LABS),05 06 07)
 
-grade: ## HANDINS=FOLDER: points and reasons for each hand-in, and a table ## HANDINS=目录：每份作业的得分和理由，以及总表
+grade: ## HANDINS=FOLDER [GRADE="--roster FILE --answers FILE"]: points and reasons for each hand-in, and a table ## HANDINS=目录 [GRADE="--roster 文件 --answers 文件"]：每份作业的得分和理由，以及总表
 	@mkdir -p results
 	@teach/grade.py --out results $(GRADE) "$(HANDINS)"
 
-grade-program: deps ## DIR=FOLDER [LAB=05]: run the programs of a class, or one ## DIR=目录 [LAB=05]：运行一个班或一个人的程序
+grade-program: deps ## DIR=FOLDER [LAB=05] [JOBS=2]: run the programs of a class, or one ## DIR=目录 [LAB=05] [JOBS=2]：运行一个班或一个人的程序
 	@testenv/deps.sh vm
 	@$(MAKE) --no-print-directory -s all
 	@teach/program.py "$(or $(LAB),05)" "$(DIR)"
