@@ -25,6 +25,8 @@ BENCH = "--bench --iters=1 --sizes=4096 --block-size=512 --depth=5"
 class Alone(Watched):
     """A run with what its queues hold, from the moment on at which memory is prepared."""
 
+    most_cpu = 60  # the sanitizers' reports take long
+
     def __init__(self, lab, role, nic, programs, arguments):
         self.lab, self.role, self.room = lab, role, None
 

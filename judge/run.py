@@ -15,10 +15,10 @@ DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
 PATIENCE = 2  # seconds
 
 
-def spins(pid):
-    """It has used the CPU for so long that it will go on for ever: these programs wait without it."""
+def spins(pid, most):
+    """It has used the CPU for so many seconds that it will go on for ever: these programs wait without it."""
     with suppress(OSError):
-        return time.clock_gettime(~pid << 3 | 2) > 1  # clock_getcpuclockid(3)
+        return time.clock_gettime(~pid << 3 | 2) > most  # clock_getcpuclockid(3)
     return False
 
 
@@ -207,9 +207,12 @@ class Run:
 class Watched(Run):
     """A run with what its queues held at the barriers, and with harm."""
 
+    most_cpu = 1  # seconds
+
     def at(self, step, pair):
         super().at(step, pair)
-        if step == "meanwhile" and any(spins(side.process.pid) for side in pair.sides.values()):
+        pids = [side.process.pid for side in pair.sides.values()]
+        if step == "meanwhile" and any(spins(pid, self.most_cpu) for pid in pids):
             pair.until = 0
         self.steps += [step] * (step != "meanwhile")
         if step in ("ready", "done"):
