@@ -181,6 +181,6 @@ bool measure(const struct benchmark *m, struct rendezvous *tcp, const struct blo
         pass = verify_point(m, tcp, &work->plan.point[i]) && pass;
     }
     const bool lost = csv && ferror(csv); /* earlier: fclose would not tell */
-    if (csv && (fclose(csv) != 0 || lost)) die(errno, "cannot write %s", work->csv);
+    if (csv && (fclose(csv) != 0 || lost)) die(lost ? 0 : errno, "cannot write %s", work->csv);
     return pass;
 }
