@@ -263,6 +263,10 @@ class Drawn(Stream):
         while connections < 100 or len(total) < 7:
             kinds = ["killed", *OUTSIDE]
             self.begin(1000, 20)
+            # Broken before it has looked for a device, it would have none: that is no break.
+            wait_until(
+                lambda: packets() > self.sent + 10 or self.client.poll() is not None, "begun"
+            )
             time.sleep(random.uniform(0, 0.2))
             spoken = [int(number) for number in re.findall(r"message (\d+)", self.said())]
             # Killed between done and its verdict, it would take the server along.
