@@ -32,7 +32,7 @@ def receive(rds, size):
 
 
 def serve():
-    """Keeps what comes; the one word "get" sends it back."""
+    """Keeps what comes. The word "get" sends it back; "end" is answered: all is there."""
     rds, data = opened(SERVER), b""
     with open("/run/rds.ready", "w", encoding="ascii"):
         pass
@@ -40,6 +40,8 @@ def serve():
         message = rds.recv(CHUNK)
         if message == b"get":
             send(rds, data, CLIENT)
+        elif message == b"end":
+            send(rds, message, CLIENT)
         else:
             data += message
             if len(message) < CHUNK:
@@ -54,6 +56,8 @@ def main(what, file="", size="0"):
     if what == "put":
         with open(file, "rb") as source:
             send(rds, source.read(), SERVER)
+        rds.sendto(b"end", SERVER)
+        rds.recv(CHUNK)  # a socket that is closed drops what it has not sent yet
     else:
         rds.sendto(b"get", SERVER)
         with open(file, "wb") as target:
