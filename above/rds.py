@@ -34,7 +34,7 @@ def receive(rds, size):
 def serve():
     """Keeps what comes. The word "get" sends it back; "end" is answered: all is there."""
     rds, data = opened(SERVER), b""
-    with open("/run/rds.ready", "w", encoding="ascii"):
+    with open("/run/ready", "w", encoding="ascii"):
         pass
     while True:
         message = rds.recv(CHUNK)

@@ -2,15 +2,16 @@
 # shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # RDS: datagrams that arrive, in order, by a socket of the kernel; rds.py sends them.
 needs=above-rds
+program=$here/rds.py
 
 serve() {
-	has rds_rdma
-	setsid "$here/rds.py" serve >/dev/null 2>&1 </dev/null &
-	echo $! >/run/rds.pid
-	until_true 20 [ -e /run/rds.ready ]
+	join
+	setsid "$program" serve >/dev/null 2>&1 </dev/null &
+	echo $! >/run/serve.pid
+	until_true 20 [ -e /run/ready ]
 }
 join() { has rds_rdma; }
-put() { "$here/rds.py" put "$1"; }
-get() { "$here/rds.py" get "$1" $bytes; }
+put() { "$program" put "$1"; }
+get() { "$program" get "$1" $bytes; }
 leave() { :; }
-unserve() { kill "$(cat /run/rds.pid)"; }
+unserve() { kill "$(cat /run/serve.pid)"; }

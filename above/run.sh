@@ -24,7 +24,7 @@ root=$(dirname "$here")
 server=10.0.1.1
 bytes=262144
 needs=''
-all='nvme nfs iser srp rds rsockets libfabric ucx mpi'
+all='nvme nfs iser srp smc rds rsockets libfabric ucx mpi'
 # For all of them one image, beside the samples' own, which stays as small as it is.
 modules='brd nvme_rdma nvmet_rdma nvme_tcp nvmet_tcp nfsv4 nfsd rpcrdma sd_mod ib_iser ib_isert ib_srp ib_srpt'
 modules+=' target_core_iblock iscsi_tcp crc32c_generic rds_rdma rds_tcp'

@@ -22,7 +22,7 @@ WEIGHTS = {
     "testenv": (57, 61),
     "bench": (20, 22),
     "fabric": (30, 30),
-    "above": (30, 27),
+    "above": (30, 30),
     "tests": (320, 455),
 }
 CODE = (".py", ".sh", ".c", ".h", ".mk", ".gp", ".js", "Makefile", "init")

@@ -69,6 +69,10 @@ class Above(unittest.TestCase):
     def test_nfs(self):
         self.moves("nfs", "READ", "WRITE")
 
+    def test_smc(self):
+        said = self.moves("smc", "WRITE", "WRITE")
+        self.assertRegex(said, "WRITE 65536 +-->", said)
+
     def test_rds(self):
         self.moves("rds", "SEND", "SEND")
 
