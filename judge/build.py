@@ -14,7 +14,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
 import starter  # noqa: E402
 import pieces  # noqa: E402
 from check_words import say  # noqa: E402
-from probes import for_the_vm  # noqa: E402
+from probes import Kernel, for_the_vm, kernel_of_the_vm  # noqa: E402
 from trace import BLOCKS, wanted  # noqa: E402
 
 ROOT = starter.ROOT
@@ -110,6 +110,16 @@ def build_sample(lab):
 def probes():
     os.makedirs(BUILT, exist_ok=True)
     return for_the_vm(ROOT, BUILT)
+
+
+@functools.cache
+def lacks_flush():
+    """What of this machine has no FLUSH, which 15 takes; "" if it can be checked."""
+    test = '#include "newer.h"\n_Static_assert(HAVE_FLUSH, "");'
+    compiled = command("gcc", f"-I{ROOT}/common", "-fsyntax-only", "-xc", "-", input=test)
+    if compiled.returncode:
+        return "this machine's libibverbs"
+    return "the VM's kernel" if Kernel(kernel_of_the_vm(ROOT)).release() < (6, 2) else ""
 
 
 def helpers():

@@ -16,7 +16,7 @@ from parts import BOTH, LAST  # noqa: E402
 from ends import killed, notices  # noqa: E402
 from sandbox import OTHER  # noqa: E402
 from check_words import say  # noqa: E402
-from run import DONE, PATIENCE, Watched  # noqa: E402
+from run import DONE, PATIENCE, Reading, Watched  # noqa: E402
 from sandbox import room_for_output  # noqa: E402
 from trace import Nic, wanted  # noqa: E402
 
@@ -69,7 +69,8 @@ class Judge:
 
         sides = {"server": side("server", []), "client": side("client", arguments)}
         kind = KINDS.get(self.job["lab"], Pair)
-        run = Watched(self.nic, sides, arguments, kind, harm=harm, harmed=harmed)
+        watched = Reading if self.job["lab"] == "15" else Watched
+        run = watched(self.nic, sides, arguments, kind, harm=harm, harmed=harmed)
         run.env, run.once = env or {}, self.once
         return run
 
@@ -88,7 +89,7 @@ class Judge:
         self.last = run, role
         refused = harm.unless and harm.unless in run.words(OTHER[role])
         if refused or harm.status in (None, run.status(role)):
-            return notices(run, role)
+            return notices(run, role) or (harm.demand and harm.demand(run, role))
         return say(
             "not as", what=say(harm.what), role=role, status=run.status(role), right=harm.status
         )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What make check demands of the labs 01 to 04 and 08 to 14 (newer.py: of 16 and 18): of each, how its pairs are run,
-and its parts. (05 to 07: blocks.py has their TODOs; whole, they are examined by assignment.py, as make grade-program
+"""What make check demands of the labs 01 to 04 and 08 to 14 (flush.py: of 15, newer.py: of 16 and 18): of each, how its
+pairs are run, and its parts. (05 to 07: blocks.py has their TODOs; whole, they are examined by assignment.py, as make grade-program
 does it.)"""
 from ends import (
     agrees,
@@ -60,6 +60,7 @@ from messages import (
     text_and_back,
     to_peer,
 )
+from flush import FLUSH
 from newer import NEWER
 from parts import BOTH, CLIENT, SERVER, Part, lab
 
@@ -336,6 +337,7 @@ LABS = {
             ),
         ),
     ),
+    **FLUSH,
     **NEWER,
 }
 # The sides that are slow at times: their receives must be there before, and an event asked for.

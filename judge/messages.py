@@ -11,11 +11,12 @@ from wire import count
 # Harm that a side must notice. what: a key of check_words.en.txt; action(step, run, role): what is done to the run at a
 # barrier (see Run.on); env(draw): or what tests/fail_verbs.c or other_device.c is told; peer: in the peer, and not in
 # the program itself; role: whose, if it needs a run of its own; status: how it must end, if not with a failure;
-# options: of its run, more than the role's; unless: what the peer says where this machine's library is at fault.
+# options: of its run, more than the role's; unless: what the peer says where this machine's library is at fault; demand:
+# what its run must be like besides.
 Harm = namedtuple(
     "Harm",
-    "what action env peer role status options unless",
-    defaults=(None, None, False, "client", None, "", None),
+    "what action env peer role status options unless demand",
+    defaults=(None, None, False, "client", None, "", None, None),
 )
 LW, RW, RR, RA, MW = 1, 2, 4, 8, 16
 QKEY, BURST = 12345, 4

@@ -5,7 +5,17 @@ for the other it holds."""
 from check_words import say
 from sandbox import OTHER
 
-RIGHTS = {1: "LOCAL_WRITE", 2: "REMOTE_WRITE", 4: "REMOTE_READ", 8: "REMOTE_ATOMIC", 16: "MW_BIND"}
+FLUSH_GLOBAL, FLUSH_PERSISTENT = 1 << 8, 1 << 9
+RIGHTS = {
+    1: "LOCAL_WRITE",
+    2: "REMOTE_WRITE",
+    4: "REMOTE_READ",
+    8: "REMOTE_ATOMIC",
+    16: "MW_BIND",
+    FLUSH_GLOBAL: "FLUSH_GLOBAL",
+    FLUSH_PERSISTENT: "FLUSH_PERSISTENT",
+}
+KNOWN = sum(RIGHTS)
 TYPES = {2: "IBV_QPT_RC", 3: "IBV_QPT_UC", 4: "IBV_QPT_UD"}
 MTUS = {1: "IBV_MTU_256", 2: "IBV_MTU_512", 3: "IBV_MTU_1024", 4: "IBV_MTU_2048", 5: "IBV_MTU_4096"}
 STATES = {1: "INIT", 2: "RTR", 3: "RTS"}
@@ -82,13 +92,13 @@ def region(length=None, **access):
         if role not in access:
             return None
         right, found = access[role], run.regions(role)
-        tried = [call["access"] & 31 for call in run.of(role, "register")]
+        tried = [call["access"] & KNOWN for call in run.of(role, "register")]
         odd = [rights for rights in tried if rights & ~right & ~1] or (
             tried if right not in tried else []
         )
         if odd:
             return say("rights", role=role, found=names(odd[0], RIGHTS), right=names(right, RIGHTS))
-        sizes, least = [r.length for r in found if r.access & 31 == right], length(
+        sizes, least = [r.length for r in found if r.access & KNOWN == right], length(
             run, role
         ) if length else 0
         if not sizes:

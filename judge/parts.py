@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The form of what make check demands of a lab: for the tables in labs.py and newer.py."""
+"""The form of what make check demands of a lab: for the tables in labs.py, flush.py and newer.py."""
 from collections import namedtuple
 
 from ends import gives_back, notices, passes

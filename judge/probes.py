@@ -204,14 +204,20 @@ def resolved(text=PROBES, directory=""):
     return "".join(f"{line}\n" for line in lines + without)
 
 
-def for_the_vm(root, scratch):
-    """Those for the kernel that the VM has, in a file: its path."""
+def kernel_of_the_vm(root):
+    """Its directory."""
     made = subprocess.run(
         [f"{root}/testenv/kernel.sh"], stdout=subprocess.PIPE, text=True, check=False
     )
     directory = made.stdout.strip()
     if made.returncode or not directory:
         sys.exit(made.returncode or 1)
+    return directory
+
+
+def for_the_vm(root, scratch):
+    """Those for the kernel that the VM has, in a file: its path."""
+    directory = kernel_of_the_vm(root)
     path = f"{scratch}/probes.{os.path.basename(directory)}"
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(__file__):
         try:

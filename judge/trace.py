@@ -21,10 +21,10 @@ PAGE, EVENT, SIZES = (
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # Opcodes of a message's first packet, or only one (IBTA specification, base transport header).
-FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23}
+FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23, 28, 29}
 FIRST_OF_A_MESSAGE = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST))
 NONE = "mr == 0"  # of the copies
-LABS = [f"{number:02}" for number in (*range(1, 15), 16, 18)]
+LABS = [f"{number:02}" for number in (*range(1, 17), 18)]
 BLOCKS = ("05", "06", "07")
 # Which labs need a probe; the others need all.
 WATCHED = {
@@ -46,8 +46,10 @@ MASKS = {
     "asks": 1 << 13,
     "answers": 1 << 17,
 }  # ibv_modify_qp(3)
+# type, level: of a FLUSH; value: of an ATOMIC WRITE.
 Packet = namedtuple(
-    "Packet", "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size"
+    "Packet",
+    "opcode dest solicited va rkey length imm add compare qkey syndrome invalidates size type level value",
 )
 
 
@@ -282,7 +284,8 @@ class Seen:
 def packet(f):
     raw = b"".join(f[f"b{i}"].to_bytes(8, "little") for i in range(5))
     at, kind = 12 + 8 * (raw[0] >> 5 == 3), raw[0] & 31
-    va, rkey, length, last = struct.unpack(">QIII", raw[12:32])
+    reth = 16 if kind == 28 else 12  # a FLUSH has its FETH before (ladder.py)
+    va, rkey, length = struct.unpack(">QII", raw[reth : reth + 16])
     immediate = at + 16 * (kind == 11)
     return Packet(
         raw[0],
@@ -298,4 +301,7 @@ def packet(f):
         raw[12],
         int.from_bytes(raw[12:16], "big"),
         f["size"],
+        raw[15] & 15,
+        raw[15] >> 4 & 3,
+        struct.unpack(">Q", raw[28:36])[0],
     )

@@ -16,6 +16,8 @@ KINDS = {
     19: "compare-and-swap",
     20: "fetch-and-add",
     23: "SEND with invalidate",
+    28: "FLUSH",
+    29: "ATOMIC WRITE",
 }
 FLAGS = {1: "IBV_SEND_FENCE", 2: "IBV_SEND_SIGNALED", 4: "IBV_SEND_SOLICITED", 8: "IBV_SEND_INLINE"}
 STATUS = (
@@ -76,9 +78,9 @@ def receives(role, least, length, which="recv"):
 
 def waits_in_vain(run, role):
     """For the completion of a request of its own, by its own words; and not all have one."""
-    return re.search(r"no completion of (the |a )?(RDMA|SEND|WRITE|READ)", run.words(role)) and len(
-        run.requests_done(role)
-    ) < len(run.messages(role))
+    return re.search(
+        r"no completion of (the |a )?(RDMA|SEND|WRITE|READ|requests)", run.words(role)
+    ) and len(run.requests_done(role)) < len(run.messages(role))
 
 
 def signalled(run, role):

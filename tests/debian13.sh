@@ -4,8 +4,9 @@
 # or the VM's; in a DIR by the name of sid with Debian unstable's. Its files are kept where
 # testenv keeps its own; nothing is installed.
 #
-#   debian13.sh build DIR      fetches what is missing; programs in DIR that run in there
-#   debian13.sh in CMD [ARG…]  in the VM: runs CMD, which may run those programs
+#   debian13.sh build DIR [SOURCE…]  fetches what is missing; programs in DIR that run in there: the samples, or of
+#                                    these sources
+#   debian13.sh in CMD [ARG…]        in the VM: runs CMD, which may run those programs
 set -euo pipefail
 [ "${1-}" != build ] || HV_BUILD=$(realpath -m "$2")
 suite=trixie name=debian-13
@@ -32,9 +33,13 @@ case $1 in
 build)
 	fetch
 	mkdir -p "$HV_BUILD/programs"
-	for sample in [0-9][0-9]_*; do
-		make -s -j"$(nproc)" -C "$sample" OUT="$HV_BUILD/programs" CFLAGS="-Werror -O2 -g" \
-			CC="gcc --sysroot=$debian -B$libs -L$libs"
+	gcc="gcc --sysroot=$debian -B$libs -L$libs"
+	for source in "${@:3}"; do
+		name=$(basename "$source" .c)
+		$gcc -D_GNU_SOURCE -O1 -w -Icommon -o "$HV_BUILD/programs/$name" "$source" common/[a-z]*.c -libverbs
+	done
+	[ $# -gt 2 ] || for sample in [0-9][0-9]_*; do
+		make -s -j"$(nproc)" -C "$sample" OUT="$HV_BUILD/programs" CFLAGS="-Werror -O2 -g" CC="$gcc"
 	done
 	for program in "$HV_BUILD"/programs/*; do
 		[ -f "$program" ] || continue # the objects
@@ -44,7 +49,8 @@ build)
 	done
 	;;
 in)
-	for dir in proc sys dev; do mount --rbind /$dir "$debian/$dir"; done
+	mkdir -p "$debian/run" # where make check has what it loads into programs
+	for dir in proc sys dev run; do mount --rbind /$dir "$debian/$dir"; done
 	mount --bind "$HV_BUILD/programs" "$debian/programs"
 	exec "${@:2}"
 	;;

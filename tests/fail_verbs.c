@@ -18,6 +18,8 @@
  *                                  lock, and when they have unlocked
  *   HV_FAIL=byte_len:1:1           the first length of a message that is read from an extended
  *                                  completion queue is another (1 is XORed to it)
+ *   HV_OPS=FLAGS                   no harm, but HV_DONE is made if a queue pair is created
+ *                                  without these send_ops_flags
  *   HV_DONE=FILE                   is made as soon as harm has been done
  *   HV_TRACE=FILE                  a line for each call: its name and where it came from
  *   HV_STAMPS=1                    extended completion queues have timestamps: 100, 200, ...
@@ -169,8 +171,14 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 /* If it is set, each request makes a completion. */
 static bool all_signalled;
 
+static void look_at_operations(uint64_t flags) {
+    const char *wanted = getenv("HV_OPS");
+    if (wanted && strtoull(wanted, NULL, 0) & ~flags) done();
+}
+
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     all_signalled = init->sq_sig_all;
+    look_at_operations(0);
     return fails("ibv_create_qp", SITE) ? NULL : REAL(ibv_create_qp)(pd, init);
 }
 
@@ -363,6 +371,7 @@ static int wr_complete(struct ibv_qp_ex *qpx) {
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init) {
     if (fails("ibv_create_qp_ex", SITE)) return NULL;
+    look_at_operations(init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags : 0);
     struct ibv_qp *qp = real_create_qp_ex(context, init);
     struct ibv_qp_ex *qpx = qp ? ibv_qp_to_qp_ex(qp) : NULL;
     if (!qpx) return qp;

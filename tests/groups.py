@@ -158,6 +158,7 @@ REST = (
         build="debian13",
         env={**TWO_HOSTS, **kernel(NEWER_KERNEL)},
     ),
+    here("newer", "test_check.Newer", "check", build="debian13", env=kernel(NEWER_KERNEL)),
     Group("newer", ON_EACH_KERNEL, "pairs", env={**VIRTUAL, **kernel(NEWER_KERNEL)}),
     # One of them in a new root; what they differ in, test_formats and test_contents see.
     here(

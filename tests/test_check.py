@@ -27,15 +27,13 @@ import probes  # noqa: E402
 import starter  # noqa: E402
 
 FEW = 6  # of the mistakes, in the quick tests
+ELSEWHERE = (*check.BLOCKS, "15")  # mutants that a test of their own looks at
+DEBIAN13 = f"{ROOT}/tests/debian13.sh"
 FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -w -Icommon -Iblocks"
 
 
-class Check(unittest.TestCase):
+class Judged(unittest.TestCase):
     longMessage = True
-
-    @classmethod
-    def setUpClass(cls):
-        subprocess.run(["make", "-s", "all"], cwd=ROOT, check=True)
 
     def compiled(self, scratch, name, lab, source):
         """A job for judge.py, of a program that is built as a sample is."""
@@ -121,9 +119,46 @@ class Check(unittest.TestCase):
         last = max(place["number"] for place in starter.places()[lab])
         return [(lab, range(1, written + 1)) for written in range(last + 1)]
 
+
+class Newer(Judged):
+    """15, with Debian 13's library (debian13.sh), and a kernel that has FLUSH (groups.py)."""
+
+    def compiled(self, scratch, name, lab, source):
+        """In a root of its own, which the VM has to make ready (within)."""
+        path = f"{scratch}/{name}.c"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(source)
+        subprocess.run([DEBIAN13, "build", os.environ["HV_BUILD"], path], check=True)
+        programs = {
+            what: f"{os.environ['HV_BUILD']}/{of}"
+            for what, of in (("program", name), ("reference", "flush"))
+        }
+        return {**build.job(lab, source, "", []), **programs}
+
+    def judged(self, programs, **how):
+        ready = [DEBIAN13, "in", "true"], {"HV_BUILD": os.environ["HV_BUILD"]}
+        within = f"import os, subprocess\nwords, env = {ready}\n"
+        within += "subprocess.run(words, env={**os.environ, **env}, check=True)\n"
+        with mock.patch.object(check, "JUDGE", within + check.JUDGE):
+            return super().judged(programs, **how)
+
+    def test_halves(self):
+        self.halves(self.in_order("15"))
+
+    def test_mutants(self):
+        wanted = [each for each in mistakes.read("check") if each.lab == "15"]
+        self.assertGreaterEqual(len(wanted), 8)
+        self.wrong(wanted)
+
+
+class Check(Judged):
+    @classmethod
+    def setUpClass(cls):
+        subprocess.run(["make", "-s", "all"], cwd=ROOT, check=True)
+
     def test_some(self):
         """In the quick tests."""
-        few = [each for each in mistakes.read("check") if each[0] not in check.BLOCKS]
+        few = [each for each in mistakes.read("check") if each[0] not in ELSEWHERE]
         self.wrong(few[:: len(few) // FEW])
         self.halves([*self.in_order("02"), ("05", [2, 3])])
 
@@ -239,7 +274,7 @@ class Check(unittest.TestCase):
         self.halves(
             [
                 state
-                for lab in some([lab for lab in check.NUMBERS if lab not in check.BLOCKS])
+                for lab in some([lab for lab in check.NUMBERS if lab not in ELSEWHERE])
                 for state in self.in_order(lab)
             ]
         )
@@ -253,7 +288,7 @@ class Check(unittest.TestCase):
         wanted = [
             each
             for each in mistakes.read("check")
-            if each[0] not in check.BLOCKS
+            if each[0] not in ELSEWHERE
             and re.search(os.environ.get("MUTANTS", ""), " ".join(each[:2]))
         ]
         if "MUTANTS" in os.environ:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What make check demands of 15, as labs.py of the others."""
+from check_words import say
+from ends import notices, passes
+from messages import LW, RW, STATUS, WR_ID, Harm, at, middle, place, size, to_peer
+from objects import FLUSH_GLOBAL, asked, only, queue_pair, region, states
+from parts import BOTH, CLIENT, SERVER, Part, lab
+from wire import KINDS, completes, data_right, numbered, sends, signalled, waited
+
+SIZES = "--size={odd} --iters={few} --seed={seed}"
+TAIL, RECORD = 8, ("RDMA WRITE", "FLUSH", "ATOMIC WRITE")  # bytes in front of the log; its requests
+OPERATIONS = 1 | 1 << 11 | 1 << 12  # IBV_QP_EX_WITH_ these
+RIGHTS = RW | FLUSH_GLOBAL
+
+
+def memory(run, role):
+    return TAIL + size(run) * asked(run, "iters") if role == "server" else size(run)
+
+
+def records(run):
+    """The requests of all records; if the client has failed, of those alone that it has begun."""
+    out = []
+    for i in range(asked(run, "iters")):
+        where = to_peer(run, TAIL + i * size(run), length=size(run))
+        kind = {"type": (1, "why visible"), "level": (0, "why range")}
+        tail = ((i + 1) * size(run), "why network")
+        out += zip(RECORD, (where, {**where, **kind}, to_peer(run, length=TAIL, value=tail)))
+    return out if run.status("client") == 0 else out[: max(3, len(run.messages("client")))]
+
+
+def plain(run):
+    """The same with neither FLUSH nor ATOMIC WRITE."""
+    return [
+        ("RDMA WRITE", to_peer(run, offset, length=length))
+        for i in range(asked(run, "iters"))
+        for offset, length in ((TAIL + i * size(run), size(run)), (0, TAIL))
+    ]
+
+
+def operations(run, role):
+    """ibv_create_qp_ex is told of all three: fail_verbs.c looks."""
+    return say("operations") if role == "client" and run.spoilt else None
+
+
+def last_alone(run, role):
+    """Of a record, the last request has a completion, and no other."""
+    odd = [f["opcode"] for f in run.requests_done(role) if f["status"] == 0 and f["opcode"] != 9]
+    kinds = {1: "RDMA WRITE", 8: "FLUSH"}  # enum ibv_wc_opcode
+    return say("last alone", role=role, what=kinds.get(odd[0], odd[0])) if odd else None
+
+
+def same_id(run, role):
+    """All requests of the last record have its number: those that the send queue still shows."""
+    found = run.queue(role, "done", "send")[1][-len(RECORD) :]
+    right = asked(run, "iters") - 1
+    for kind, request in zip(RECORD, found):
+        if request.wr_id != right and len(found) == len(RECORD):
+            return say("record id", role=role, what=kind, found=request.wr_id, right=right)
+    return None
+
+
+def torn(run):
+    """Where a byte is wrong that its client's NIC takes along, until both sides have said done."""
+    draw = {"seed": asked(run, "seed"), "few": asked(run, "iters")}
+    return TAIL + (middle(draw) - 1) * size(run) + place(draw, size(run))
+
+
+NOT_SUPPORTED = Harm("no flush", env=lambda draw: "HV_FAIL=ibv_create_qp_ex:1:95", status=77)
+PLAIN = Harm(
+    "plain",
+    status=0,
+    options=" --no-flush --plain-tail",
+    demand=sends("client", plain),
+)
+SILENT = Harm(
+    "silent",
+    env=lambda draw: f"HV_FAIL=ibv_wr_complete:{middle(draw)}:12",
+    peer=True,
+    role="server",
+)
+FLUSH = {
+    "15": lab(
+        f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
+        Part("memory", 1, BOTH, [region(length=memory, client=0, server=LW | RIGHTS)]),
+        Part(
+            "queue pair",
+            2,
+            BOTH,
+            [
+                only("client", queue_pair(send=lambda run: len(RECORD))),
+                only("server", queue_pair()),
+                operations,
+                states(asks=2, answers=2, server=RIGHTS),
+            ],
+            alone=(NOT_SUPPORTED,),
+        ),
+        Part(
+            "the records",
+            3,
+            CLIENT,
+            [
+                sends("client", records),
+                signalled,
+                last_alone,
+                numbered(lambda run: range(asked(run, "iters"))),
+                completes,
+                data_right,
+                same_id,
+                waited,
+                passes,
+            ],
+            alone=(PLAIN,),
+        ),
+        Part("the reader", 4, SERVER, [notices], [passes], alone=(SILENT,)),
+        harms=(
+            Harm("operations", env=lambda draw: f"HV_OPS={OPERATIONS}", status=0),
+            Harm(
+                "torn",
+                at("done", torn),
+                lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}",
+                peer=True,
+            ),
+        ),
+        alone=(STATUS, WR_ID),
+    ),
+}
