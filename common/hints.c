@@ -15,8 +15,8 @@ static const struct {
     {"path MTU", 0, "an interface MTU of 4200 allows 4096: ip link set IF mtu 4200"},
     {"ibv_reg_mr", ENOMEM, "registered memory counts against 'ulimit -l': raise it"},
     {"ibv_reg_mr", EINVAL,
-     "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well; with RDMAV_FORK_SAFE=1, huge pages "
-     "need RDMAV_HUGEPAGES_SAFE=1"},
+     "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well; FLUSH_PERSISTENT needs persistent "
+     "memory (rxe); with RDMAV_FORK_SAFE=1, huge pages need RDMAV_HUGEPAGES_SAFE=1"},
     {"ibv_reg_mr", EFAULT,
      "no memory there (NULL, freed, too long a range?), or read-only and LOCAL_WRITE was asked "
      "for"},

@@ -114,14 +114,12 @@ def probes():
 
 @functools.cache
 def lacks_flush(kernel=True):
-    """What of this machine has no FLUSH, which 15 takes; "" if it can be checked."""
-    test = '#include "newer.h"\n_Static_assert(HAVE_FLUSH, "");'
-    compiled = command("gcc", f"-I{ROOT}/common", "-fsyntax-only", "-xc", "-", input=test)
-    if compiled.returncode:
+    """What has no FLUSH here (15), or "". kernel: the VM's is looked at, too, and fetched if it is not there yet."""
+    asks = '#include "newer.h"\n_Static_assert(HAVE_FLUSH, "");'
+    if command("gcc", f"-I{ROOT}/common", "-fsyntax-only", "-xc", "-", input=asks).returncode:
         return "this machine's libibverbs"
-    if kernel and Kernel(kernel_of_the_vm(ROOT)).release() < (6, 2):
-        return "the VM's kernel"
-    return ""
+    old = kernel and Kernel(kernel_of_the_vm(ROOT)).release() < (6, 2)
+    return "the VM's kernel" if old else ""
 
 
 def helpers():

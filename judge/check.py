@@ -257,8 +257,8 @@ def hint(lab, wanted=""):
     if not first:
         print(say("hint none", lab=lab))
         return True
-    part = "memory" if first.get("memory") else first["part"]
-    three = hints().get((lab, part)) or hints().get(("*", part))
+    of, part = ("*", "memory") if first.get("memory") else (lab, first["part"])
+    three = hints().get((of, part)) or hints().get(("*", part))
     if not three:
         print(say("hint missing", part=part, lab=lab))
         return True
@@ -329,7 +329,7 @@ def progress():
 
 
 def unchecked(lab, kernel=True):
-    """15 is checked where its sample runs. kernel: the VM's is looked at, and fetched if it is not there yet."""
+    """Or not here."""
     return lab in UNCHECKED or lab == "15" and build.lacks_flush(kernel)
 
 

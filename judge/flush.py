@@ -2,6 +2,7 @@
 """What make check demands of 15, as labs.py of the others."""
 from check_words import say
 from ends import notices, passes
+from memory import Wrong
 from messages import LW, RW, STATUS, WR_ID, Harm, at, middle, place, size, to_peer
 from objects import FLUSH_GLOBAL, asked, only, queue_pair, region, states
 from parts import BOTH, CLIENT, SERVER, Part, lab
@@ -19,27 +20,26 @@ def memory(run, role):
 
 def records(run):
     """The requests of all records; if the client has failed, of those alone that it has begun."""
-    out = []
+    out, kind = [], {"type": (1, "why visible"), "level": (0, "why range")}
     for i in range(asked(run, "iters")):
         where = to_peer(run, TAIL + i * size(run), length=size(run))
-        kind = {"type": (1, "why visible"), "level": (0, "why range")}
-        tail = ((i + 1) * size(run), "why network")
-        out += zip(RECORD, (where, {**where, **kind}, to_peer(run, length=TAIL, value=tail)))
+        tail = to_peer(run, length=TAIL, value=((i + 1) * size(run), "why network"))
+        out += zip(RECORD, (where, {**where, **kind}, tail))
     return out if run.status("client") == 0 else out[: max(3, len(run.messages("client")))]
 
 
 def plain(run):
     """The same with neither FLUSH nor ATOMIC WRITE."""
+    fields = ("va", "rkey", "length")
     return [
-        ("RDMA WRITE", to_peer(run, offset, length=length))
-        for i in range(asked(run, "iters"))
-        for offset, length in ((TAIL + i * size(run), size(run)), (0, TAIL))
+        ("RDMA WRITE", {f: r[f] for f in fields}) for kind, r in records(run) if kind != "FLUSH"
     ]
 
 
 def operations(run, role):
-    """ibv_create_qp_ex is told of all three: fail_verbs.c looks."""
-    return say("operations") if role == "client" and run.spoilt else None
+    """ibv_create_qp_ex is told of all three: fail_verbs.c looks. Else a NULL pointer ends the client."""
+    if role == "client" and run.spoilt:
+        raise Wrong(say("operations"))
 
 
 def last_alone(run, role):
@@ -59,6 +59,10 @@ def same_id(run, role):
     return None
 
 
+def gives_up(run, role):
+    return say("never ends", role=role) if run.status(role) == -9 else None
+
+
 def torn(run):
     """Where a byte is wrong that its client's NIC takes along, until both sides have said done."""
     draw = {"seed": asked(run, "seed"), "few": asked(run, "iters")}
@@ -66,17 +70,13 @@ def torn(run):
 
 
 NOT_SUPPORTED = Harm("no flush", env=lambda draw: "HV_FAIL=ibv_create_qp_ex:1:95", status=77)
-PLAIN = Harm(
-    "plain",
-    status=0,
-    options=" --no-flush --plain-tail",
-    demand=sends("client", plain),
-)
+PLAIN = Harm("plain", status=0, options=" --no-flush --plain-tail", demand=sends("client", plain))
 SILENT = Harm(
     "silent",
     env=lambda draw: f"HV_FAIL=ibv_wr_complete:{middle(draw)}:12",
     peer=True,
     role="server",
+    demand=gives_up,
 )
 FLUSH = {
     "15": lab(

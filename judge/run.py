@@ -231,9 +231,3 @@ class Watched(Run):
                     each for each in queues if each[0] != "meanwhile" or step != "meanwhile"
                 ] + [(step, rings(pair.sides[role].process.pid, 1 << 16))]
         return self.harm.action(step, self, self.harmed) if self.harm and self.harm.action else None
-
-
-class Reading(Watched):
-    """The same of 15, whose server polls its memory for as long as it waits."""
-
-    most_cpu = PATIENCE + 1
