@@ -4,8 +4,7 @@
 # or the VM's; in a DIR by the name of sid with Debian unstable's. Its files are kept where
 # testenv keeps its own; nothing is installed.
 #
-#   debian13.sh build DIR [SOURCE…]  fetches what is missing; programs in DIR that run in there: the samples, or of
-#                                    these sources
+#   debian13.sh build DIR [SOURCE…]  fetches what is missing; the samples, or these, in DIR, run in there
 #   debian13.sh in CMD [ARG…]        in the VM: runs CMD, which may run those programs
 set -euo pipefail
 [ "${1-}" != build ] || HV_BUILD=$(realpath -m "$2")

@@ -371,7 +371,8 @@ static int wr_complete(struct ibv_qp_ex *qpx) {
 
 static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init) {
     if (fails("ibv_create_qp_ex", SITE)) return NULL;
-    look_at_operations(init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags : 0);
+    look_at_operations(init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags
+                                                                         : 0);
     struct ibv_qp *qp = real_create_qp_ex(context, init);
     struct ibv_qp_ex *qpx = qp ? ibv_qp_to_qp_ex(qp) : NULL;
     if (!qpx) return qp;
