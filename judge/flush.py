@@ -6,11 +6,10 @@ from memory import Wrong
 from messages import LW, RW, STATUS, WR_ID, Harm, at, middle, place, size, to_peer
 from objects import FLUSH_GLOBAL, asked, only, queue_pair, region, states
 from parts import BOTH, CLIENT, SERVER, Part, lab
-from wire import KINDS, completes, data_right, numbered, sends, signalled, waited
+from wire import completes, data_right, numbered, sends, signalled, waited
 
 SIZES = "--size={odd} --iters={few} --seed={seed}"
 TAIL, RECORD = 8, ("RDMA WRITE", "FLUSH", "ATOMIC WRITE")  # bytes in front of the log; its requests
-OPERATIONS = 1 | 1 << 11 | 1 << 12  # IBV_QP_EX_WITH_ these
 RIGHTS = RW | FLUSH_GLOBAL
 
 
@@ -23,21 +22,19 @@ def records(run):
     out, kind = [], {"type": (1, "why visible"), "level": (0, "why range")}
     for i in range(asked(run, "iters")):
         where = to_peer(run, TAIL + i * size(run), length=size(run))
-        tail = to_peer(run, length=TAIL, value=((i + 1) * size(run), "why network"))
+        tail = to_peer(run, length=TAIL, value=((i + 1) * size(run), "why tail"))
         out += zip(RECORD, (where, {**where, **kind}, tail))
     return out if run.status("client") == 0 else out[: max(3, len(run.messages("client")))]
 
 
 def plain(run):
     """The same with neither FLUSH nor ATOMIC WRITE."""
-    fields = ("va", "rkey", "length")
-    return [
-        ("RDMA WRITE", {f: r[f] for f in fields}) for kind, r in records(run) if kind != "FLUSH"
-    ]
+    out = [field for kind, field in records(run) if kind != "FLUSH"]
+    return [("RDMA WRITE", {name: f[name] for name in ("va", "rkey", "length")}) for f in out]
 
 
 def operations(run, role):
-    """ibv_create_qp_ex is told of all three: fail_verbs.c looks. Else a NULL pointer ends the client."""
+    """HV_OPS: the three in enum ibv_qp_create_send_ops_flags. Without one a NULL pointer ends the client."""
     if role == "client" and run.spoilt:
         raise Wrong(say("operations"))
 
@@ -54,7 +51,7 @@ def same_id(run, role):
     found = run.queue(role, "done", "send")[1][-len(RECORD) :]
     right = asked(run, "iters") - 1
     for kind, request in zip(RECORD, found):
-        if request.wr_id != right and len(found) == len(RECORD):
+        if request.wr_id != right:
             return say("record id", role=role, what=kind, found=request.wr_id, right=right)
     return None
 
@@ -70,6 +67,7 @@ def torn(run):
 
 
 NOT_SUPPORTED = Harm("no flush", env=lambda draw: "HV_FAIL=ibv_create_qp_ex:1:95", status=77)
+NO_MEMORY = Harm("no memory", env=lambda draw: "HV_FAIL=ibv_create_qp_ex:1:12", status=1)
 PLAIN = Harm("plain", status=0, options=" --no-flush --plain-tail", demand=sends("client", plain))
 SILENT = Harm(
     "silent",
@@ -87,12 +85,12 @@ FLUSH = {
             2,
             BOTH,
             [
+                queue_pair(),
                 only("client", queue_pair(send=lambda run: len(RECORD))),
-                only("server", queue_pair()),
                 operations,
                 states(asks=2, answers=2, server=RIGHTS),
             ],
-            alone=(NOT_SUPPORTED,),
+            alone=(NOT_SUPPORTED, NO_MEMORY),
         ),
         Part(
             "the records",
@@ -113,7 +111,7 @@ FLUSH = {
         ),
         Part("the reader", 4, SERVER, [notices], [passes], alone=(SILENT,)),
         harms=(
-            Harm("operations", env=lambda draw: f"HV_OPS={OPERATIONS}", status=0),
+            Harm("operations", env=lambda draw: "HV_OPS=0x1801", status=0),
             Harm(
                 "torn",
                 at("done", torn),
