@@ -3,7 +3,7 @@
 from check_words import say
 from ends import notices, passes
 from memory import Wrong
-from messages import LW, RW, STATUS, WR_ID, Harm, at, middle, place, size, to_peer
+from messages import LW, RW, Harm, at, middle, place, size, to_peer
 from objects import FLUSH_GLOBAL, asked, only, queue_pair, region, states
 from parts import BOTH, CLIENT, SERVER, Part, lab
 from wire import completes, data_right, numbered, sends, signalled, waited
@@ -119,6 +119,5 @@ FLUSH = {
                 peer=True,
             ),
         ),
-        alone=(STATUS, WR_ID),
     ),
 }
