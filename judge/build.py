@@ -118,6 +118,12 @@ def lacks_flush(kernel=True):
     asks = '#include "newer.h"\n_Static_assert(HAVE_FLUSH, "");'
     if command("gcc", f"-I{ROOT}/common", "-fsyntax-only", "-xc", "-", input=asks).returncode:
         return "this machine's libibverbs"
+    if kernel and (program := reference("15")):
+        with open(program, "rb") as file:
+            if (
+                b"headers older than rdma-core 45" in file.read()
+            ):  # a release's may be of another machine
+                return "the sample in learn/reference"
     old = kernel and Kernel(kernel_of_the_vm(ROOT)).release() < (6, 2)
     return "the VM's kernel" if old else ""
 
