@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Labs 05 to 07, the parts of the rubric: for make check and make grade-program the same. Only in the VM."""
 import ctypes
-import traceback
+import sys
 from contextlib import nullcontext
 
 from bench import MEASURING, Midway
 from careful import Careful
 from harms import APART, CONTIGUOUS, EVERYWHERE, Harm
 from memory import Layout, Wrong
-from pair import OTHER, Side
+from pair import OTHER, starts
 from run import Run
 from sandbox import OPEN
-from trace import NONE, counter
+from trace import counter
 from transfer import RIGHTS, Transfer
 
 WORK = "/run/grade"  # the reference: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
 EAGER = {"07": ["chrt", "-f", "1"]}  # what the reference is started by to look at once
 DENSE = Layout(100, 40, 100)  # no gaps
-LONG = Layout((1 << 20) + 2, 1, (1 << 20) + 9)  # a block of more bytes than 20 bits can say
 # One block more than a list holds, of a byte; full lists; long blocks; no gaps; one message a block; a long message.
 AWKWARD = [
     Layout(*n)
@@ -39,8 +38,7 @@ class Examiner(Careful):
         self.course, self.program, self.random = ctypes.CDLL(course), "", None
         self.course.fnv1a.restype = ctypes.c_uint64
         self.careless, self.tried, self.base, self.message = [], [], 0, b""
-        # passed: it has moved data; pooled: sources lie in one region with what the NIC writes; already: see Transfer
-        self.passed, self.pooled, self.already = False, False, False
+        self.passed, self.already = False, False  # it has moved data; see Transfer
         self.at_once, self.timeout = [], 5  # see EAGER; seconds
 
     def digest(self, message):
@@ -63,19 +61,12 @@ class Examiner(Careful):
 
     def sides(self, students, options, patience, env=None):
         """students: the roles that are the student's; the others are the reference's."""
+        mine = {"program": f"{MINE}/{self.program}", "user": self.user, "env": env or ASAN}
+        reference = {"program": f"{WORK}/reference", "before": self.at_once, "away": True}
+        sides = {role: mine if role in students else reference for role in OTHER}
+        return starts(sides, options, patience)
 
-        def side(role, workload):
-            mine = role in students
-            program = [f"{MINE}/{self.program}"] if mine else [*self.at_once, f"{WORK}/reference"]
-            return lambda more: Side(
-                role,
-                [*program, *workload, f"--timeout={patience}", *more],
-                *((self.user, env or ASAN) if mine else ()),
-            )
-
-        return {"server": side("server", []), "client": side("client", options)}
-
-    def pair(self, students, method, layout, on, messages=1, device=""):
+    def pair(self, students, method, layout, on, messages=1, device="", room=None):
         """device: what the students' device is made to look like (other_device.c). A new message each time."""
         seed = self.random.getrandbits(32)
         self.message = self.pattern(layout.block_size * layout.block_num, seed)
@@ -87,7 +78,7 @@ class Examiner(Careful):
         ]
         env = {"LD_PRELOAD": f"{OPEN}/other_device.so", "HV_DEVICE": device} if device else None
         sides = self.sides(students, self.tried, self.timeout, env)
-        return Run(self.nic, sides, self.tried, on=on, limit=20 + self.timeout)
+        return Run(self.nic, sides, self.tried, on=on, limit=20 + self.timeout, room=room)
 
     def itself(self, on, options, watched=False):
         """Runs the student's program as both sides."""
@@ -117,19 +108,17 @@ class Examiner(Careful):
         short = Layout(self.random.randint(1, 12), 20, 15)  # it may be inline
         self.move(self.movers, "copy", short)
         self.move(self.movers, "copy", DENSE)
-        self.move(["client"], "copy", LONG)
         self.at_once = EAGER.get(self.lab, [])  # at what it gets
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
     def part_each(self):
-        number = (
-            6000 if self.lab == "07" else 2049
-        )  # a queue is filled often, where acknowledgements free it
-        self.move(["client"], "each", Layout(8, number, 9), slow=True, room=True)
+        acks = self.lab == "07"  # they free the queue; it is filled often then
+        number = 6000 if acks else 1300
+        self.move(["client"], "each", Layout(8, number, 9), slow=acks, room=True)
         for size in (DENSE.block_size, self.random.randint(2, 64)):
             self.move(self.movers, "each", DENSE._replace(block_size=size, stride=size))
         self.at_once = EAGER.get(self.lab, [])  # at what it may send
-        self.move(["server"], "each", Layout(8, 1250, 11), room=self.lab == "07")
+        self.move(["server"], "each", Layout(8, 1250 if acks else 50, 11), room=acks)
 
     def part_itself(self):
         for method in ("sgl", "copy", "each"):
@@ -145,30 +134,23 @@ class Examiner(Careful):
         self.tried = [*MEASURING, f"--block-size={size}", "--depth=7"]
         contiguous = [role for role in OTHER if self.lab + role in RIGHTS]
         message = self.pattern(size * layout.block_num, 7)
-        midway = Midway(3, OTHER[self.receiver], layout, contiguous, message, self.random)
-        self.nic.only("copy", NONE)
+        midway = Midway(OTHER[self.receiver], layout, contiguous, message, self.random)
         try:
             run = self.itself(midway.on, self.tried, watched=True)
         finally:
             self.nic.only("copy")
-        for role in OTHER:
-            self.careless += [f"measuring: {what}" for what in self.rights(role, run.regions(role))]
-            blocks = [
-                r
-                for r in run.regions(role)
-                for _, at in midway.blocks.get(role, ())
-                if r.access & 1 and r.addr <= at < r.addr + r.length
-            ]
-            if role != self.receiver and blocks and not self.pooled:
-                self.careless.append(f"measuring: the {role} registers its blocks with LOCAL_WRITE")
-        if not midway.ended:
+        for role in contiguous:
+            if run.number(role, "len") < len(message):
+                told = run.number(role, "len")
+                raise Wrong(f"the {role}'s line has len={told}; a message has {len(message)} bytes")
+        if midway.moves or midway.move:
             words = [
                 f"the {role} says: {line}"
                 for role, side in run.sides.items()
                 for line in side.said(1)[:1]
             ]
             raise Wrong("\n".join(["it does not go on to the end", *words]))
-        midway.zero_copy(run)
+        midway.in_place(run)
 
     def part_verifies(self):
         self.must_move()
@@ -199,7 +181,7 @@ class Examiner(Careful):
         self.at_once, self.timeout, self.already = [], 5, False
         try:
             if part == "builds" or self.program:
-                self.nic.tried(getattr(self, f"part_{part}"))
+                getattr(self, f"part_{part}")()
         except Wrong as why:
             odd = part not in ("builds", "verifies", "careful")
             if odd and again and counter("completer_retry_err") > lost:
@@ -207,6 +189,6 @@ class Examiner(Careful):
             tried = [" ".join(self.tried)] if self.tried and str(why) not in self.careless else []
             return "\n".join(str(why).splitlines()[:3] + tried)
         except Exception as reason:  # pylint: disable=broad-exception-caught # the others' turn
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
             return f"it could not be graded: {reason}"
         return ""

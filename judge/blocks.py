@@ -6,10 +6,10 @@ from collections import namedtuple
 from contextlib import nullcontext
 
 from check_words import say
-from memory import Wrong
-from pair import OTHER, Side
-from room import Room
-from run import PATIENCE, Watched
+from judge import Judge
+from pair import OTHER, starts
+from rows import reason, why_unseen
+from run import Watched
 from ends import passes
 from objects import asked
 from wire import completes, waited
@@ -20,43 +20,6 @@ ASAN = {"ASAN_OPTIONS": "use_sigaltstack=0:detect_leaks=0"}
 MANY = "--method=each --block-size=8 --block-num=2100 --stride=9"  # more than a queue that is to hold 1024 really holds
 NAMES = {"send": "request", "receive": "receive"}
 BENCH = "--bench --iters=1 --sizes=4096 --block-size=512 --depth=5"
-
-
-class Alone(Watched):
-    """A run with what its queues hold, from the moment on at which memory is prepared."""
-
-    most_cpu = 60  # the sanitizers' reports take long
-
-    def __init__(self, lab, role, nic, programs, arguments):
-        self.lab, self.role, self.room = lab, role, None
-
-        def side(role, more):
-            return lambda rest: Side(
-                role,
-                [programs[role], *more, f"--timeout={PATIENCE}", *rest],
-                env=ASAN if role == self.role else {},
-            )
-
-        sides = {"server": side("server", []), "client": side("client", arguments)}
-        super().__init__(nic, sides, arguments)
-        self.over = self.nic.tried(self.room.end) if self.room else None
-
-    def at(self, step, pair):
-        if (
-            step == ("client's line" if self.lab + self.role == "07server" else "prepared")
-            and not self.room
-            and "--bench" not in self.arguments
-        ):
-            self.room = self.nic.tried(Room, self.nic, pair.sides[self.role].process.pid)
-        return super().at(step, pair)
-
-    def requests(self, which="send"):
-        """The last ones that can be seen, and whether these are all."""
-        for step in ("done", "meanwhile"):
-            found = self.queue(self.role, step, "recv" if which == "receive" else which)[1]
-            if found:
-                return found, step == "done"
-        return [], False
 
 
 class Expected:
@@ -127,11 +90,20 @@ def in_all(run, role, what, right, number, total):
     return None
 
 
+def requests(run, role, which="send"):
+    """The last ones that can be seen, and whether these are all."""
+    for step in ("done", "meanwhile"):
+        found = run.queue(role, step, "recv" if which == "receive" else which)[1]
+        if found:
+            return found, step == "done"
+    return [], False
+
+
 def listed(which="send"):
     """All that is posted: its kind, its elements, its remote address, and how many there are."""
 
     def demand(run, role):
-        posted, every = run.requests(which)
+        posted, every = requests(run, role, which)
         right, total, places, what = Expected(run, role), 0, set(), NAMES[which]
         if right.number > 1000:  # the first ones can no longer be seen
             return None
@@ -159,20 +131,20 @@ def first_message(demand):
 
 def chained(run, role):
     """Signalled, with the numbers that tell how many requests are done, and never more than the queue holds."""
-    posted, _ = run.requests()
-    if posted and run.room and not run.room.completed and not posted[-1].flags & 2:
+    (posted, _), room = requests(run, role), run.rooms.get(role)
+    if posted and room and not room.completed and not posted[-1].flags & 2:
         return say("flags", number=len(posted) - 1, role=role, name="IBV_SEND_SIGNALED")
-    for number, (found, right) in enumerate(run.room.completed if run.room else ()):
+    for number, (found, right) in enumerate(room.completed if room else ()):
         if found != right:
             return say("wr_id", number=number, role=role, found=found, right=right)
     return held(run, role)
 
 
-def held(run, _):
-    """Whatever side is watched."""
-    if not run.over:
+def held(run, role):
+    if not run.over.get(role):
         return None
-    return say("over", role=run.role, which=NAMES[run.over[0]], held=run.over[1], most=run.over[2])
+    which, found, most = run.over[role]
+    return say("over", role=role, which=NAMES[which], held=found, most=most)
 
 
 def memory(run, role):
@@ -257,62 +229,50 @@ PIECES = {
 }
 
 
-class Pieced:
+class Pieced(Judge):
     """One program's TODOs."""
 
-    def __init__(self, nic, job):
-        self.nic, self.job = nic, job
+    most_cpu = 60  # the sanitizers' reports take long
 
-    def wrong(self, piece, program):
-        """What is wrong, of which run and role."""
+    def row(self, name, todo, why):
+        found, broken = super().row(name, todo, why), bool(self.last and memory(*self.last))
+        return {**found, "memory": broken, "says": "" if broken else found["says"]}
+
+    def alone(self, piece, number):
+        """What is wrong."""
+        lab = self.job["lab"]
+        student = {"program": self.job["sanitized"], "env": {**ASAN, "HV_TODO": str(number)}}
         for role in piece.roles:
             for words in piece.runs(self.job["draws"][0]):
-                bench = (
-                    "--bench" in words
-                )  # against itself: both have less to measure; it is more than can be written down
-                programs = {role: program, OTHER[role]: program if bench else self.job["reference"]}
-                with self.nic.unwatched(
-                    "copy/", "packet/", "completion/"
-                ) if bench else nullcontext():
-                    run = Alone(self.job["lab"], role, self.nic, programs, words.split())
+                # Against itself: both have less to measure; it is more than can be written down.
+                bench, more = "--bench" in words, words.split()
+                peer = student if bench else {"program": self.job["reference"], "away": True}
+                sides = starts({role: student, OTHER[role]: peer}, more)
+                moment = "client's line" if lab + role == "07server" else "prepared"
+                how = {"most_cpu": self.most_cpu, "room": {} if bench else {role: moment}}
+                with self.nic.unwatched() if bench else nullcontext():
+                    run = Watched(self.nic, sides, more, **how)
+                run.lab = lab
+                self.last = run, role
                 for rule in (memory, passes) if bench else piece.rules:
-                    why = self.nic.tried(rule, run, role)
-                    if why:
-                        return why, run, role
-        return "", None, None
+                    if why := rule(run, role):
+                        return why
+        return ""
+
+    def shows(self, options):
+        with self.nic.unwatched():
+            return super().shows(options)
 
     def rows(self, alone):
         """Of each TODO its row. alone: what is written is tried; else the whole program is right, and so are these."""
-        rows, wrong = [], ""
+        rows, wrong, unwritten = [], "", self.job["unwritten"]
         for number, piece in enumerate(PIECES[self.job["lab"]], 1):
-            program, why, run, role = self.job["pieces"].get(str(number)), "", None, None
-            if wrong:
-                why = say("not after", part=wrong)
-            elif str(number) in self.job["unwritten"]:
-                why = say("not written", number=number, what=self.job["unwritten"][str(number)])
-            elif program and alone:
-                try:
-                    why, run, role = self.wrong(piece, program)
-                except (
-                    IndexError,
-                    KeyError,
-                    OSError,
-                ) as reason:  # it did less than anybody thought of
-                    why = say("nothing seen", reason=repr(reason))
-                except Wrong as reason:
-                    why = str(reason)
-            elif not program and self.job["unwritten"]:
+            self.last = None
+            why = why_unseen(unwritten, number, wrong)
+            if not why and self.job["alone"] and alone:
+                why = reason(self.alone, piece, number)
+            elif not why and unwritten:
                 why = say("not alone", number=number)
-            rows.append(
-                {
-                    "memory": bool(run and memory(run, role)),
-                    "part": piece.name,
-                    "todo": number,
-                    "right": not why,
-                    "why": why,
-                    "says": run.words(role) if run and not memory(run, role) else "",
-                    "options": " ".join(run.arguments) if run else "",
-                }
-            )
-            wrong = wrong or (piece.name if why and not self.job["unwritten"] else "")
+            rows.append(self.row(piece.name, number, why))
+            wrong = wrong or (piece.name if why and not unwritten else "")
         return rows

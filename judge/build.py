@@ -21,7 +21,6 @@ ROOT = starter.ROOT
 BUILT = f"{ROOT}/build/learn"
 COMPILED = f"{BUILT}/pyc"
 WATCHED = f"{BUILT}/watched"  # the probes that most labs take: the stopped VM has them already
-SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
 def command(*words, **more):
@@ -154,30 +153,11 @@ def helpers():
         compileall.compile_dir(f"{ROOT}/{part}", quiet=1)
 
 
-def sanitized(directory):
-    """05 to 07, built so that errors with memory show."""
-    out = f"{BUILT}/{os.path.basename(directory)}.sanitized"
+def sanitized(lab, directory):
+    """05 to 07: see pieces.build."""
     os.makedirs(BUILT, exist_ok=True)
     files = [f for f in sources(directory) if f.endswith(".c")]
-    made = command(
-        "gcc",
-        *SANITIZE.split(),
-        "-o",
-        out,
-        *[f"-I{d}" for d in ("common", "blocks", directory)],
-        *files,
-        *pieces.suite_objects(),
-        "-libverbs",
-        "-lm",
-        cwd=ROOT,
-    )
-    return out if made.returncode == 0 else ""
-
-
-def alone(lab, directory):
-    """Its TODOs, each with the sample's others."""
-    files = [f for f in sources(directory) if f.endswith(".c")]
-    return pieces.build(lab, files, SANITIZE.split(), BUILT)
+    return pieces.build(lab, files, f"{BUILT}/{os.path.basename(directory)}.sanitized")
 
 
 def draw():
@@ -194,9 +174,9 @@ def draw():
     }
 
 
-def job(lab, source, program, odd, checked="", alone=None):
-    """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers; alone: each of its
-    TODOs with the sample's others (pieces.py)."""
+def job(lab, source, program, odd, checked="", alone=False):
+    """What judge.py takes of a program: where it is, what it lacks. checked: the same with sanitizers; alone: and with the
+    sample's functions (pieces.py)."""
     random.seed(os.environ.get("SEED"))
     return {
         "lab": lab,
@@ -211,5 +191,5 @@ def job(lab, source, program, odd, checked="", alone=None):
         "course": f"{BUILT}/course.so",
         "probes": probes(),
         "sanitized": checked,
-        "pieces": alone or {},
+        "alone": alone,
     }

@@ -4,27 +4,20 @@ with memory. A part of assignment.py's Examiner; what other parts' runs show cou
 import re
 
 from harms import dies, fails, nowhere, scribble, stops
-from memory import Layout, Wrong
+from memory import Layout, Wrong, request
 from pair import OTHER
-from transfer import RIGHTS, outcome
+import transfer
+from transfer import RIGHTS
 
 
 class Careful:
     def tidy(self, role, run, limits, reads):
         """Least rights, and everything given back. reads: that its device asks for at a time, at most."""
-        has = {
-            name: {value for thread, value in found if thread in run.threads[role]}
-            for name, found in (run.nic.tried(lambda: run.seen.attributes) or {}).items()
-        }
         self.careless += self.rights(role, run.regions(role))
-        for rule, *more in (
-            (self.reach,),
-            (self.writable,),
-            (self.attributes, has, limits, reads),
-            (self.patient, has),
-        ):
-            found = run.nic.tried(lambda rule=rule, more=more: list(rule(role, run, *more)))
-            self.careless += found or []
+        self.careless += self.reach(role, run)
+        self.careless += self.writable(role, run)
+        self.careless += self.attributes(role, run, limits, reads)
+        self.careless += self.patient(role, run)
         left = run.left(role) + ["a process"] * run.sides[role].left_running
         self.careless += [f"the {role} ends without giving back {what}" for what in left]
 
@@ -48,61 +41,60 @@ class Careful:
     def writable(self, role, run):
         """What its NIC only reads, and yet is registered with LOCAL_WRITE."""
         source = int(run.line(role)["addr"], 16) if self.lab == "06" else self.base
-        copies = [c for c in run.seen.copies if c.thread in run.threads[role]]
+        copies = run.copies(role)
         for r in run.regions(role) if role != self.receiver else ():
             inside = [c.writes for c in copies if r.addr <= c.addr < r.addr + r.length]
-            self.pooled |= bool(r.access & 1) and any(inside)  # with something that the NIC writes
             used = inside or run.seen.copies and r.iova <= source < r.iova + r.length
             if r.access & 1 and not any(inside) and used:
                 yield f"the {role} registers what its NIC only reads with LOCAL_WRITE"
 
-    def attributes(self, role, run, has, limits, reads):
-        """Of its queue pair. has: their values."""
+    def attributes(self, role, run, limits, reads):
+        """Of its queue pair."""
         needed = RIGHTS.get(self.lab + role, 0)
-        for access in has.get("access", ()):
+        for access in run.changed(role, "access"):
             if access & 0xE & ~needed:
                 yield f"the {role}'s queue pair gives rights that nobody needs (qp_access_flags {access:#x})"
         told = int(run.line("server")["rd_atomic"])
         most = min(limits.get(b"rd_atomic", told), reads)
-        for deep in has.get("asks", ()) if self.lab + role == "06client" else ():
+        for deep in run.changed(role, "asks") if self.lab + role == "06client" else ():
             if deep > most:
                 yield f"the client's queue pair asks for {deep} READs at a time; its peer and its device allow {most}"
-        for deep in has.get("answers", ()) if self.lab + role == "06server" else ():
+        for deep in run.changed(role, "answers") if self.lab + role == "06server" else ():
             if deep < told:
                 yield f"the server's queue pair answers {deep} READs at a time; its peer was told {told}"
-        for code in has.get("mtu", ()):
+        for code in run.changed(role, "mtu"):
             if 128 << code > limits.get(b"mtu", 4096):
                 yield f"the {role}'s path MTU is {128 << code}; its peer has {limits[b'mtu']}"
 
-    def patient(self, role, run, has):
+    def patient(self, role, run):
         """It waits for an answer, and not for ever."""
-        if any(run.seen.sent[thread] for thread in run.threads[role]):
+        if run.sent(role):
             # 2^23 * 4.096 us are longer than the programs wait (--timeout)
             for name in ("timeout", "retry_cnt"):
-                for n in has.get(name, ()):
+                for n in run.changed(role, name):
                     if not 0 < n < 23:
                         yield f"the {role}'s queue pair never sends a lost packet again, or too late ({name} {n})"
 
-    def awaits(self, run, rings):
+    def awaits(self, run):
         """When the client says that a message is moved, its requests have completed, and it was told so."""
-        made = [queue for thread, *queue in run.seen.queues if thread in run.threads["client"]]
-        for found in rings:
-            receives = any(
-                kind == "receive" and held.strip(b"\0")
-                for (kind, _), (_, _, held) in zip(made, found)
-            )
-            if len(found) != len(made) or receives:
+        order = run.order("client")
+        for _, taken in run.queues["client"]:
+            queues = [(*made, *queue) for made, queue in zip(order, taken)]
+            receives = any(kind == "recv" and held.strip(b"\0") for kind, _, _, _, held in queues)
+            if len(order) != len(taken) or receives:
                 continue  # it has others than these; its peer may have told it by a message
-            for (kind, asked), (size, waiting, held) in zip(made, found):
-                if kind == "completion" and waiting:
+            for kind, made, size, waiting, held in queues:
+                if kind == "create_cq" and waiting:
                     self.careless.append(
                         "the client goes on before it has polled its requests' completions"
                     )
-                # struct rxe_send_wqe (rdma/rdma_user_rxe.h): its flags
                 newest = held[(waiting - 1) * size :][:size]
-                silent = asked and not int.from_bytes(newest[16:20], "little") & 2
-                if kind == "send" and any(newest) and (waiting or silent):
-                    self.careless.append("the client goes on before its last request has completed")
+                if kind == "send" and any(newest):
+                    silent = made["asked"] and not request(newest).flags & 2
+                    if waiting or silent:
+                        self.careless.append(
+                            "the client goes on before its last request has completed"
+                        )
 
     def part_careful(self):
         self.must_move()
@@ -124,8 +116,7 @@ class Careful:
 
     def refuses(self, role, on, layout=None):
         """The side must not pass."""
-        run = self.pair([role], "sgl", layout or self.draw(), on)
-        outcome(self, run.sides[role], right=False)
+        transfer.fails(self.pair([role], "sgl", layout or self.draw(), on), role)
 
     def sanitized(self):
         """Built so that errors with memory show, it must have none."""

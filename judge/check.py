@@ -30,13 +30,15 @@ from assignment import PARTS  # noqa: E402
 from blocks import PIECES  # noqa: E402
 from labs import LABS  # noqa: E402
 from parts import LAST  # noqa: E402
+from rows import row_of, why_unseen  # noqa: E402
 from trace import BLOCKS, LABS as NUMBERS  # noqa: E402
 from words import language, padded, writing  # noqa: E402
 
 ROOT = starter.ROOT
 STATE = os.environ.get("CHECK_STATE", f"{ROOT}/results/check.json")
 # Python's own modules stand compiled beside their sources, ours in COMPILED: to compile them in the VM takes a second.
-JUDGE = """import collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys
+PYTHONS = "collections, contextlib, ctypes, json, re, resource, selectors, shutil, socket, struct, subprocess, sys"
+JUDGE = """
 sys.path.insert(0, sys.argv[1])
 sys.pycache_prefix = sys.argv[2]
 import judge
@@ -93,9 +95,10 @@ def judged(jobs):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(jobs, file)
         file.flush()
-        inside = ["python3", "-ISB", "-c", JUDGE, HERE, build.COMPILED, file.name]
+        first = PYTHONS + (", random" if any(job["lab"] in BLOCKS for job in jobs) else "")
+        words = f"import {first}{JUDGE}", HERE, build.COMPILED, file.name
         ran = subprocess.run(
-            [f"{ROOT}/testenv/testenv.sh", "run", *inside],
+            [f"{ROOT}/testenv/testenv.sh", "run", "python3", "-ISB", "-c", *words],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -128,21 +131,7 @@ def unbegun(each):
     parts, lacks = parts_of(each["lab"]), each["unwritten"]
     if each["program"] and any(str(todo) not in lacks for _, todo in parts if todo != LAST):
         return None
-    rows = [
-        {
-            "part": name,
-            "todo": todo,
-            "right": False,
-            "says": "",
-            "options": "",
-            "why": say("not written", number=todo, what=lacks[str(todo)])
-            if str(todo) in lacks
-            else say(
-                "not built" if not each["program"] else "not reached", number=min(lacks, default="")
-            ),
-        }
-        for name, todo in parts
-    ]
+    rows = [row_of(name, todo, why_unseen(lacks, todo) or say("not built")) for name, todo in parts]
     return with_build(each, rows)
 
 
@@ -151,14 +140,9 @@ def with_build(each, rows):
     why = ""
     if not each["program"]:
         why = say("no build", first=each["odd"][0])
-    elif (
-        each["odd"] and each["lab"] in BLOCKS and not each["unwritten"]
-    ):  # of a stub, gcc may complain
+    elif each["odd"] and each["lab"] in BLOCKS and not each["unwritten"]:  # gcc may dislike a stub
         why = say("warnings", number=len(each["odd"]), first=each["odd"][0])
-    return [
-        {"part": "builds", "todo": 0, "right": not why, "why": why, "says": "", "options": ""},
-        *rows,
-    ]
+    return [row_of("builds", 0, why), *rows]
 
 
 def report(lab, directory, each, rows):
@@ -207,15 +191,8 @@ def check(lab, wanted=""):
         print(say("sample itself", lab=lab, directory=os.path.relpath(directory, ROOT)))
     before = digest(directory)
     program, odd = build.build(directory, lab)
-    checked = build.sanitized(directory) if lab in BLOCKS and program else ""
-    each = build.job(
-        lab,
-        build.text(directory),
-        program,
-        odd,
-        checked,
-        build.alone(lab, directory) if checked else None,
-    )
+    checked = build.sanitized(lab, directory) if lab in BLOCKS and program else ()
+    each = build.job(lab, build.text(directory), program, odd, *checked)
     if not each["reference"]:
         sys.exit(say("no reference", lab=lab))
     rows = unbegun(each) or judged([each])[0]

@@ -2,10 +2,11 @@
 """What make check, hint, watch and progress say, from check_words.LANGUAGE.txt; en has all of it. "value X"
 is what X is called in a sentence. What machines read (ok, not ok) never changes."""
 import os
-
-from words import language
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(os.path.dirname(HERE), "learn"))
+from words import language  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def table(wanted):

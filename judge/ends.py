@@ -46,11 +46,11 @@ def strangers(run, role):
 
 def keeps(run, role):
     """Between ready and done it deregisters no memory that its peer may use."""
-    asked, lent = 0, set()
+    asked, lent, mine = 0, set(), run.mine(role)
     for i, (thread, kind, f) in enumerate(run.events):
-        if kind == "register" and thread == run.pid(role):
+        if kind == "register" and thread in mine:
             asked = f["access"]
-        elif kind == "registered" and thread == run.pid(role) and asked & 14:
+        elif kind == "registered" and thread in mine and asked & 14:
             lent.add(f["mr"])
         elif (
             kind == "free_mr" and f["mr"] in lent and run.before["ready"] <= i < run.before["done"]
@@ -69,7 +69,7 @@ def killed(run, role):
     )
 
 
-def passes(run, role):
+def ends_well(run, role):
     """The side, and what it prints last."""
     result, status = run.result(role), run.status(role)
     if status == -9:  # it had to be ended
@@ -78,13 +78,20 @@ def passes(run, role):
     if killed(run, role):
         return killed(run, role)
     if status != 0 or result.get("status") != "PASS":
-        return run.nic.tried(signalled, run, role) or say(
+        return signalled(run, role) or say(
             "ends", role=role, status=status, result=result.get("status")
         )
-    results = [line for line in run.said(role) if line.startswith("RESULT ")]
-    if len(results) != 1 or run.said(role)[-1] != results[0]:
+    results = run.results(role)
+    if len(results) != 1 or not run.said(role)[-1].endswith(results[0]):
         return say("two results", role=role, number=len(results))
-    peer = run.result(OTHER[role])
+    return None
+
+
+def passes(run, role):
+    """And what it prints last is the same as its peer's."""
+    if wrong := ends_well(run, role):
+        return wrong
+    result, peer = run.result(role), run.result(OTHER[role])
     for name in ("bytes", "digest"):
         if peer.get(name) != result.get(name):
             return say(

@@ -7,12 +7,11 @@ import shutil
 
 import sandbox
 from assignment import MINE, PARTS, WORK, Examiner
-from check_words import say
-from pair import Side
 from parts import LAST
 from blocks import Pieced
+from rows import row_of, why_unseen
 from sandbox import OPEN
-from trace import BLOCKS, FIRST_OF_A_MESSAGE, Nic, wanted
+from trace import FIRST_OF_A_MESSAGE
 
 
 class Checked(Examiner):
@@ -33,53 +32,32 @@ class Checked(Examiner):
 
     def row(self, part):
         self.random = random.Random(f"{self.job['seed']} {part}")
-        *why, tried = ["", *self.part(part).splitlines()]
-        options = tried if tried.startswith("--") else ""
-        return {
-            "part": part,
-            "todo": LAST,
-            "right": not any([*why, tried]),
-            "says": "",
-            "options": options,
-            "why": "\n".join([line for line in why if line] + ([] if options else [tried])),
-        }
+        lines = self.part(part).splitlines()
+        options = lines.pop() if lines and lines[-1].startswith("--") else ""
+        return row_of(part, LAST, "\n".join(lines), options=options)
 
     def rows(self):
         """Of the whole program up to the first part without which the others can't be right. If there is one, or it is not
         yet whole: of each TODO by itself."""
-        missing, whole, wrong = sorted(self.job["unwritten"], key=int), [], ""
+        unwritten, whole, wrong = self.job["unwritten"], [], ""
         self.nic.only("packet", FIRST_OF_A_MESSAGE)
         for part in PARTS:
-            if missing or wrong:
-                why = (
-                    say("not reached", number=missing[0])
-                    if missing
-                    else say("not after", part=wrong)
-                )
-                row = {"part": part, "todo": LAST, "right": False}
-                whole.append({**row, "says": "", "options": "", "why": why})
-            else:
-                whole.append(self.row(part))
+            why = why_unseen(unwritten, LAST, wrong)
+            whole.append(row_of(part, LAST, why) if why else self.row(part))
             wrong = wrong or (part if part not in PARTS[-2:] and not whole[-1]["right"] else "")
         self.nic.only("packet")
-        rows = Pieced(self.nic, self.job).rows(alone=bool(missing or wrong)) + whole
-        first = next((row for row in rows if not row["right"]), None)
-        if first and first["options"] and not missing:
-            first["shows"] = self.shows(first["options"].split())
+        pieced = Pieced(self.nic, self.job)
+        rows = pieced.rows(alone=bool(unwritten or wrong)) + whole
+        first = next((each for each in rows if not each["right"]), None)
+        if first and first["options"] and not unwritten:
+            first["shows"] = pieced.shows(first["options"])
         return rows
 
-    def shows(self, options):
-        """Whether the whole program fails by itself with these options, as make run has it do."""
-        self.program, self.timeout = "program", 2
-        run = self.itself(None, options)
-        return any(side.process.returncode for side in run.sides.values())
 
-
-def set_up(course, probes):
+def set_up(nic, course):
     """course: the library with the suite's digest and pattern."""
-    Side.away = ("server", "client")  # but for students' programs
+    nic.whole()
     sandbox.take_charge()
     os.makedirs(f"{OPEN}/home")
     shutil.copy(course, f"{OPEN}/course.so")
     os.chmod("/dev/infiniband/uverbs0", 0o666)
-    return Nic(wanted(BLOCKS, probes)).whole()

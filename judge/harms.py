@@ -7,23 +7,20 @@ from contextlib import suppress
 
 from memory import Memory, Wrong, poke
 from pair import OTHER
-from transfer import Transfer, outcome, place_of
+import transfer
+from transfer import Transfer, place_of
 
 # Words, where the harm is done, what it is; messages, and which of them (0: the last), method.
 EVERYWHERE = (
     ("a wrong bit", "source", "a bit"),
     ("a wrong bit in the last byte, by copy", "source", "the last", 1, 0, "copy"),
-    ("two blocks that changed places, by each", "source", "two blocks", 1, 0, "each"),
     ("a wrong bit in the first byte, in the second of five messages", "source", "the first", 5, 2),
 )
 CONTIGUOUS = (  # what arrives in one piece: of 05
     ("a bit that changes late", "late", "a bit"),
     ("a second message that never came", "late", "stale", 2),
 )
-APART = (
-    ("a wrong bit in a gap", "gap", "a bit"),
-    ("a wrong bit in a gap's last byte, by copy", "gap", "its last", 1, 1, "copy"),
-)
+APART = (("a wrong bit in a gap", "gap", "a bit"),)
 
 
 class Harm:
@@ -37,21 +34,9 @@ class Harm:
         self.messages, self.at = messages, which or messages
         self.prepared, self.verdict, self.bases, self.old = 0, b"", set(), b""
         self.layout = examiner.draw(400 // messages, 40)
-        if (where, kind, messages) == ("source", "a bit", 1):  # longer than a MiB
-            self.layout = self.layout._replace(
-                block_size=30000, block_num=36, stride=30000 + self.layout.stride
-            )
-        if (where, kind) == ("gap", "a bit"):  # much wider than a block
-            size = self.random.randint(1, 60)
-            wide = self.random.randint(1000, 3000)
+        if where == "gap":  # much wider than a block
+            size, wide = self.random.randint(1, 60), self.random.randint(1000, 3000)
             self.layout = self.layout._replace(block_size=size, stride=size + wide)
-        if kind == "two blocks":
-            self.layout = self.layout._replace(block_size=self.random.randint(20, 60))
-        if kind == "the last":  # which no word of 2, 4 or 8 bytes holds
-            size, number, stride = self.layout
-            self.layout = self.layout._replace(
-                block_size=size | 1, block_num=number | 1, stride=stride + 1
-            )
 
     def run(self):
         examiner, role = self.examiner, self.role
@@ -59,7 +44,7 @@ class Harm:
             Transfer(examiner, [role], self.method, self.layout).run()
         try:
             run = examiner.pair([role], self.method, self.layout, self.on, self.messages)
-            result = outcome(examiner, run.sides[role], right=False)
+            result = transfer.fails(run, role)
         except Wrong:
             if self.where == "gap" and self.bases and examiner.base not in self.bases:
                 return  # they lay elsewhere: it had nothing to find
@@ -84,44 +69,26 @@ class Harm:
             self.verdict = pair.said[role]
             pair.said[OTHER[role]] = b"verdict PASS"
 
-    def changes(self):
-        """Bytes of the message, and which of their bits change."""
-        rand, message, block = self.random.randrange, self.examiner.message, self.layout.block_size
-        if self.kind != "two blocks":
-            place = {"the first": 0, "the last": len(message) - 1}.get(self.kind)
-            return [(rand(len(message) - 1) if place is None else place, 1 << rand(8))]
-        one, other = (block * n for n in self.random.sample(range(self.layout.block_num), 2))
-        pairs = [(one + i, other + i) for i in range(block)]
-        return [(at, message[a] ^ message[b]) for a, b in pairs for at in (a, b)]
-
     def spoil(self, run):
+        """A bit changes."""
         layout, role = self.layout, OTHER[self.role] if self.where == "source" else self.role
-        members, stride = run.sides[role].members(), layout.stride
+        members, length = run.sides[role].members(), len(self.examiner.message)
+        at = {"the first": 0, "the last": length - 1}.get(self.kind, self.random.randrange(length))
         if self.where == "gap":
-            size = layout.block_size
-            least = min(2 * size, stride - 1) if self.kind == "a bit" else stride - 1
-            at = self.random.randrange(least, stride)
-            gap = self.random.randrange(layout.block_num - 1) * stride + at
-            poke(
-                [(pid, self.examiner.base + gap) for pid in members], 1 << self.random.randrange(8)
-            )
-            return
-        if self.where == "late" or self.examiner.lab == "06":
-            regions = run.nic.seen().regions
-            thread, base = place_of(
-                run.pair.first[role], [r for r in regions if r.thread in run.threads[role]]
-            )
-            members, block = [thread], stride
+            base, block = self.examiner.base, self.random.randrange(layout.block_num - 1)
+            at = block * layout.stride + self.random.randrange(layout.block_size, layout.stride)
+        elif self.where == "late" or self.examiner.lab == "06":
+            thread, base = place_of(run, role)
+            members = [thread]
         else:
             pid, base = next(Memory(members).find(layout, self.examiner.message))
-            members, block = [pid], layout.block_size
-        for place, change in self.changes():
-            poke([(pid, base + place // block * stride + place % block) for pid in members], change)
+            members, (block, byte) = [pid], divmod(at, layout.block_size)
+            at = block * layout.stride + byte
+        poke([(pid, base + at) for pid in members], 1 << self.random.randrange(8))
 
     def put_back(self, run, step):
         """What was in its memory before a message, as if that had never come."""
-        regions = [r for r in run.nic.seen().regions if r.thread in run.threads[self.role]]
-        thread, addr = place_of(run.pair.first[self.role], regions)
+        thread, addr = place_of(run, self.role)
         with suppress(OSError), open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
             if step == "prepared":
                 self.old = os.pread(memory.fileno(), len(self.examiner.message), addr)
@@ -160,10 +127,9 @@ def scribble(random):
         if step in ("moved", "done"):
             moves_on(run)
         if step == "meanwhile" and "prepared" in str(run.pair.said["client"]):
-            for r in run.nic.seen().regions:
-                if r.thread in run.threads["client"]:
-                    with open(f"/proc/{r.thread}/mem", "r+b", buffering=0) as memory:
-                        os.pwrite(memory.fileno(), random.randbytes(r.length), r.addr)
+            for r in run.regions("client"):
+                with open(f"/proc/{r.thread}/mem", "r+b", buffering=0) as memory:
+                    os.pwrite(memory.fileno(), random.randbytes(r.length), r.addr)
 
     return on
 

@@ -139,15 +139,12 @@ def span(layout):
 def with_message(layout, held, message):
     """A span with this message in its blocks, and its gaps as they were."""
     right, (size, number, stride) = bytearray(held), layout
-    for i in range(
-        min(size, number)
-    ):  # by blocks, or by what stands first, second and so on in each: the fewer
-        which, of = (
-            (slice(i, None, stride), slice(i, None, size))
-            if size < number
-            else (slice(i * stride, i * stride + size), slice(i * size, (i + 1) * size))
-        )
-        right[which] = message[of]
+    # By blocks, or by what stands first, second and so on in each: the fewer.
+    for i in range(min(size, number)):
+        if size < number:
+            right[i::stride] = message[i::size]
+        else:
+            right[i * stride : i * stride + size] = message[i * size : (i + 1) * size]
     return right
 
 
@@ -169,29 +166,20 @@ def rings(pid, recent=99):
     """A process's queues, in the order in which they were made: size of an element, how many are posted and not yet
     taken, the bytes of these, and behind them of those that were taken: recent at most, the last one last.
     """
-    found, out = [
-        (at, start, end - start)
-        for start, end, _, at, _, name in maps(pid)
-        if name.endswith(DEVICE)
-    ], []
+    found, out = [each for each in maps(pid) if each[-1].endswith(DEVICE)], []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for _, at, length in sorted(
-            found
-        ):  # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
+        # struct rxe_queue_buf (rdma/rdma_user_rxe.h), which the process may overwrite
+        for at, end, *_ in sorted(found, key=lambda each: each[3]):
             head = os.pread(memory.fileno(), HEAD, at)
             size, made, taken = 1 << min(16, number(head, 0)), number(head, 128), number(head, 256)
-            most = min(length // size, number(head, 4))
+            most = min((end - at) // size, number(head, 4))
             waiting = made - taken & most
             before = min(recent, most + 1 - waiting)
             first = (taken - before & most) * size
-            held = os.pread(
-                memory.fileno(),
-                min((before + waiting) * size, (most + 1) * size - first),
-                at + HEAD + first,
-            )
-            held += os.pread(
-                memory.fileno(), (before + waiting) * size - len(held), at + HEAD
-            )  # round its end
+            length = (before + waiting) * size
+            straight = min(length, (most + 1) * size - first)
+            held = os.pread(memory.fileno(), straight, at + HEAD + first)
+            held += os.pread(memory.fileno(), length - straight, at + HEAD)  # round its end
             out.append((size, waiting, held[before * size :] + held[: before * size]))
     return out
 

@@ -12,6 +12,9 @@ from memory import read
 from sandbox import NO_RANDOMIZE, OPEN, OTHER, SAID, end, libc, locked_up, members
 
 
+PATIENCE = 2  # seconds that a side waits for the other
+
+
 def fields(line):
     """The values in a line of text, by name."""
     return dict(word.partition("=")[::2] for word in line.split()[1:] if "=" in word)
@@ -19,12 +22,10 @@ def fields(line):
 
 class Side:
     """One process of a pair: the reference, or, with a user, a student's program. At the same addresses as in the
-    last run: there QEMU has translated the code. Where the reference is, or who is away, they are no peer's.
+    last run: there QEMU has translated the code. away: at others, so that they are not its peer's.
     """
 
-    away = ("server", "client")
-
-    def __init__(self, role, command, user=None, env=None):
+    def __init__(self, role, command, user=None, env=None, away=False):
         self.role, self.student, self.left_running, self.stopped = (
             role,
             user is not None,
@@ -32,7 +33,6 @@ class Side:
             False,
         )
         self.output = [f"{SAID}/{role}.{name}" for name in ("out", "err")]
-        away = role in self.away and not self.student
         libc.personality(NO_RANDOMIZE)
         # mmap's addresses are below it. A thread's stack is as large, and must not be larger than the VM's memory.
         stack = (320 if away else 8) << 20
@@ -75,6 +75,20 @@ class Side:
         return [
             line for one in which for line in read(self.output[one]).split("\n") if line.strip()
         ]
+
+
+def starts(sides, options, patience=PATIENCE):
+    """For Run: what starts each side with some words more. sides: by role the program, and what else Side takes; options: the
+    client's."""
+
+    def start(role, program, words=(), before=(), **how):
+        fixed = [*before, program, *words, f"--timeout={patience}"]
+        return lambda more: Side(role, [*fixed, *more], **how)
+
+    return {
+        "server": start("server", **sides["server"]),
+        "client": start("client", words=options, **sides["client"]),
+    }
 
 
 class Pair:

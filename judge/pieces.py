@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Labs 05 to 07, whose TODOs are functions: programs in which one of them is the student's and the others are the
-sample's. So each is judged alone, by what it does with a device, in whatever order they are written."""
+"""Labs 05 to 07, whose TODOs are functions: a program that has the student's and the sample's of each, built so that errors
+with memory show. With HV_TODO=N the N-th is the student's and the others are the sample's, so each is judged alone, in
+whatever order they are written. Without it all are the student's."""
 import glob
 import os
 import re
@@ -8,10 +9,19 @@ import subprocess
 
 import starter
 
-# If it fails, it stays for a moment before it ends, so that its queues can be looked at. (run.py: "meanwhile")
-STAY = """
-static void stay(int status, void *_) { extern int usleep(unsigned); if (status) usleep(1000000); }
-__attribute__((constructor)) static void stays(void) { extern int on_exit(void (*)(int, void *), void *); on_exit(stay, 0); }
+SANITIZE = "-std=gnu11 -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all".split()
+SHORT = "-DSWEEP_BYTES=0 -DROUND_BYTES=16384".split()  # --bench has less to measure
+# If one alone fails, it stays for a moment before it ends, so that its queues can be looked at. (run.py: "meanwhile")
+BEGIN = """
+#line 1 "judge"
+#include <stdlib.h>
+#include <unistd.h>
+static int hv_todo;
+static void hv_stay(int status, void *_) { if (status && hv_todo) usleep(1000000); }
+__attribute__((constructor)) static void hv_begin(void) {
+    hv_todo = getenv("HV_TODO") ? atoi(getenv("HV_TODO")) : 0;
+    on_exit(hv_stay, 0);
+}
 """
 MESSAGE = ("post_chain", "post_message", "transfer")
 TODOS = {  # as learn/places.txt has them, where it is not a release
@@ -19,7 +29,7 @@ TODOS = {  # as learn/places.txt has them, where it is not a release
     "06": ("build_scatter_list", *MESSAGE),
     "07": ("build_list", "post_sends", "post_receives", "post_ahead"),
 }
-HEAD = r"(?m)^static ([^;{{]*?\b{name}\([^)]*\))(?=\s*\{{)"  # where such a function begins
+HEAD = r"(?m)^static ([^;{{]*?\b){name}(\([^)]*\))(?=\s*\{{)"  # where such a function begins
 
 
 def side(text):
@@ -28,18 +38,34 @@ def side(text):
     return re.sub(r"/\*(?s:.*?)\*/|\s+", "", found[0]) if found else ""
 
 
-def sample_object(lab, out):
-    """The sample, in which each of these functions gives way to another one of the same name."""
-    text = re.sub(r"(?m)^int main\(", "int sample_main(", starter.read(starter.sample_of(lab)))
-    for name in TODOS[lab]:
-        text = re.sub(HEAD.format(name=name), r"__attribute__((weak)) \1", text)
-    subprocess.run(
-        ["gcc", "-O1", "-w", "-std=gnu11", "-Icommon", "-Iblocks", "-xc", "-c", "-o", out, "-"],
-        input=text,
-        text=True,
-        check=True,
-        cwd=starter.ROOT,
+def renamed(text, name, prefix):
+    """Where the function is called, it is one of another file, or the one below."""
+    return re.sub(HEAD.format(name=name), rf"\1{name}\2; \1{prefix}_{name}\2", text)
+
+
+def compiled(text, out, *words):
+    """Whether the compiler takes this text, and these words."""
+    command = ["gcc", "-o", out, "-Icommon", "-Iblocks", "-xc", "-", *words]
+    made = subprocess.run(
+        command, input=text, text=True, capture_output=True, check=False, cwd=starter.ROOT
     )
+    return made.returncode == 0
+
+
+def made(path, out, text, *words):
+    """The object file of this text, if that is not there yet."""
+    if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(path):
+        assert compiled(text, out, "-O1", "-w", "-std=gnu11", "-c", *words), path
+    return out
+
+
+def sample_object(lab, out):
+    """The sample's functions."""
+    path = starter.sample_of(lab)
+    text = re.sub(r"(?m)^int main\(", "int sample_main(", starter.read(path))
+    for name in TODOS[lab]:
+        text = renamed(text, name, "sample")
+    return made(path, out, text)
 
 
 def suite_objects():
@@ -50,91 +76,45 @@ def suite_objects():
 
 def objects(scratch):
     """Those of common/ and blocks/, with less for --bench to measure."""
-    short = {name: f"{scratch}/short.{name}.o" for name in ("work", "measure")}
-    for name, out in short.items():
-        source = f"{starter.ROOT}/blocks/{name}.c"
-        if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(source):
-            subprocess.run(
-                [
-                    "gcc",
-                    "-O1",
-                    "-w",
-                    "-DSWEEP_BYTES=0",
-                    "-DROUND_BYTES=16384",
-                    "-Icommon",
-                    "-c",
-                    "-o",
-                    out,
-                    source,
-                ],
-                check=True,
-                cwd=starter.ROOT,
-            )
+    short = {}
+    for name in "work", "measure":
+        path = f"{starter.ROOT}/blocks/{name}.c"
+        short[name] = made(path, f"{scratch}/short.{name}.o", starter.read(path), *SHORT)
     return [short.get(os.path.basename(path)[:-2], path) for path in suite_objects()]
 
 
-def alone(text, names, own):
-    """A program with one function of its own; the others are declared, and the sample's take their places."""
-    for name in names:
-        head = HEAD.format(name=name)
-        if not re.search(head, text):
-            return ""
-        text = re.sub(
-            head,
-            lambda found, name=name: found[1]
-            if name == own
-            else (f"{found[1]}; static " + re.sub(rf"\b{name}\(", f"without_{name}(", found[1])),
-            text,
+def with_both(text, lab):
+    """The student's file, in which each function takes the student's or the sample's; "" if it has others."""
+    sample = starter.read(starter.sample_of(lab))
+    heads = [re.search(HEAD.format(name=name), text) for name in TODOS[lab]]
+    if side(text) != side(sample) or not all(heads):
+        return ""
+    text += BEGIN
+    for number, (name, head) in enumerate(zip(TODOS[lab], heads), 1):
+        returns, parameters = head.groups()
+        values = "(" + ", ".join(re.findall(r"(\w+)(?:\[\w*\])?(?=,|\))", parameters)) + ")"
+        text = renamed(text, name, "own") + (
+            f"{returns}sample_{name}{parameters};\n{returns}{name}{parameters} {{\n"
+            f"    return !hv_todo || hv_todo == {number} ? own_{name}{values} : sample_{name}{values};\n}}\n"
         )
-    return text + STAY
+    return text
 
 
-def compiled(file, others, own, out, flags, linked):
-    """Whether it could be built. own: the source, in which the compiler's and sanitizers' words name the student's lines."""
-    includes = [f"-I{d}" for d in ("common", "blocks", os.path.dirname(file))]
-    return (
-        subprocess.run(
-            [
-                "gcc",
-                *flags,
-                "-o",
-                out,
-                *includes,
-                "-xc",
-                "-",
-                "-xnone",
-                *others,
-                *linked,
-                "-libverbs",
-                "-lm",
-            ],
-            input=f'#line 1 "{os.path.basename(file)}"\n{own}',
-            text=True,
-            capture_output=True,
-            check=False,
-            cwd=starter.ROOT,
-        ).returncode
-        == 0
-    )
-
-
-def build(lab, paths, flags, scratch):
-    """paths: the student's C files. By number of a TODO: the program; none where that is not to be had alone."""
-    found, sample = {}, starter.sample_of(lab)
-    file = next((path for path in paths if "int main(" in starter.read(path)), "")
-    text = starter.read(file) if file else ""
-    if side(text) != side(starter.read(sample)):
-        return {}
-    whole = f"{starter.ROOT}/learn/reference/{os.uname().machine}/{lab}.o"
-    if not os.path.exists(whole):  # it is no release
-        whole = f"{scratch}/{lab}.o"
-        if not os.path.exists(whole) or os.path.getmtime(whole) < os.path.getmtime(sample):
-            sample_object(lab, whole)
-    linked, others = [whole, *objects(scratch)], [path for path in paths if path != file]
-    for number, name in enumerate(TODOS[lab], 1):
-        out = f"{scratch}/{os.path.basename(os.path.dirname(file))}.{number}"
-        own = alone(text, TODOS[lab], name)
-        written = own and str(number) not in re.findall(starter.UNWRITTEN, text)
-        if written and compiled(file, others, own, out, flags, linked):
-            found[number] = out
-    return found
+def build(lab, files, out):
+    """files: the student's C files. Returns the program ("" if it can't be built), and whether it has both of each."""
+    main = next((path for path in files if "int main(" in starter.read(path)), "")
+    if not main:
+        return "", False
+    scratch, text = os.path.dirname(out), starter.read(main)
+    packed = f"{starter.ROOT}/learn/reference/{os.uname().machine}/{lab}.o"  # in a release
+    both = with_both(text, lab)
+    linked = [path for path in files if path != main] + objects(scratch) + ["-libverbs", "-lm"]
+    words = [*SANITIZE, f"-I{os.path.dirname(main)}"]
+    first = f'#line 1 "{os.path.basename(main)}"\n'  # the compiler's and the sanitizers' words name the student's lines
+    if both:
+        sample = (
+            packed if os.path.exists(packed) else sample_object(lab, f"{scratch}/sample.{lab}.o")
+        )
+        if compiled(first + both, out, *words, "-xnone", sample, *linked):
+            return out, True
+    return (out, False) if compiled(first + text, out, *words, "-xnone", *linked) else ("", False)

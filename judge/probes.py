@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Where the kernel is watched, and what is read there: kprobe events (Documentation/trace/kprobetrace.rst).
-    probes.py [KERNEL]   prints them: of the kernel that runs, or of a directory that testenv/kernel.sh made
+    probes.py KERNEL   prints them, for the kernel in a directory that testenv/kernel.sh made
 Fields of the kernel's structures stand here by name. Where they lie the kernel itself tells (BTF,
 Documentation/bpf/btf.rst), so another kernel may have other layouts."""
 import os
@@ -9,7 +9,7 @@ import re
 import struct
 import subprocess
 import sys
-from functools import cache, cached_property
+from functools import cache
 
 # {struct.field}(pointer) is memory; sums and differences of such offsets, too. Functions and arguments
 # are the same from Linux 6.1 to 7.2; $argN is the N-th argument on every processor.
@@ -70,30 +70,6 @@ r:closed uverbs_destroy_ufile_hw
 HEADER = struct.Struct("<HBBIIIII")  # struct btf_header
 RECORD = struct.Struct("<III")  # struct btf_type, btf_member
 STRUCT = rb"(?s)%b..\0[\x04\x84]"  # a btf_type's name, and its info: how many members, and the kind
-# For kernels of these releases that were built without BTF: the same in Debian's 6.1, 6.12 and 7.2 for
-# amd64 and 6.1 for arm64, as their BTF says. Of others nothing is guessed.
-FIRST, LAST = (6, 1), (7, 2)
-KNOWN = """ib_cq cq_context=32
-ib_cq_init_attr cqe=0
-ib_mr lkey=16
-ib_mw type=28
-ib_qp_cap max_send_wr=0 max_recv_wr=4 max_inline_data=16
-ib_qp_init_attr send_cq=16 recv_cq=24 srq=32 cap=48 sq_sig_type=72 qp_type=76
-ib_srq_attr srq_limit=8
-ib_uverbs_modify_qp dest=0 attr_mask=68 qkey=72 rq_psn=76 sq_psn=80 dest_qp_num=84 qp_access_flags=88 \
-qp_state=96 path_mtu=98 max_rd_atomic=101 max_dest_rd_atomic=102 min_rnr_timer=103 timeout=105 \
-retry_cnt=106 rnr_retry=107
-ib_uverbs_qp_dest sgid_index=24 is_global=30
-ib_uverbs_wc wr_id=0 status=8 opcode=12 byte_len=20 ex=24 qp_num=28
-rxe_pkt_info hdr=24 psn=36 paylen=42 opcode=45
-rxe_queue buf=8
-rxe_send_wqe wr=0 dma=184
-rxe_send_wr opcode=12 send_flags=16 wr=24
-"""
-
-
-class NoLayout(Exception):
-    """Nobody knows how this kernel's structures lie. In words for its user."""
 
 
 class NoField(Exception):
@@ -112,40 +88,25 @@ def sections(data):
 
 class Kernel:
     """The structures of a kernel, in its own words. directory: one of testenv/kernel.sh's, whose two
-    files hold all that is needed, not compressed; without one, the kernel that runs."""
+    files hold all that is needed, not compressed."""
 
-    def __init__(self, directory=""):
-        self.files = [f"{directory}/{name}" for name in ("vmlinux", "initramfs")]
-        if not directory:
-            modules = ("vmlinux", "rdma_rxe", "ib_uverbs")
-            self.files = [f"/sys/kernel/btf/{name}" for name in modules]
-        self.directory = directory
-
-    @cached_property
-    def parts(self):
-        """Types and names of the kernel proper, and then of each module, whose names go on behind these."""
-        parts = []
-        for path in filter(os.path.exists, self.files):
-            with open(path, "rb") as file:
-                parts += sections(file.read())
+    def __init__(self, directory):
+        """parts: types and names of the kernel proper, and then of each module, whose names go on behind these."""
+        self.parts = []
+        for name in ("vmlinux", "initramfs"):
+            with open(f"{directory}/{name}", "rb") as file:
+                parts = list(sections(file.read()))
             if not parts:
-                break  # a module's are of no use without the kernel's
-        return parts
-
-    def release(self):
-        """(6, 1), say: of the kernel that runs, or that modules are for."""
-        if not self.directory:
-            text = os.uname().release
-        else:
-            with open(self.files[1], "rb") as file:
-                text = re.search(rb"vermagic=(\S+)|$", file.read()).group(1).decode()
-        return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+                sys.exit(
+                    "probes.py: this kernel does not say where the fields of its structures lie (it is "
+                    "built without BTF). KERNEL=PACKAGE names another one: see testenv/kernel.sh"
+                )
+            self.parts += parts
 
     @cache
     def members(self, name):
         """{field: byte} of a structure; of one that is not there, none."""
-        word = b"\0%b\0" % name.encode()
-        base = self.parts[0][1] if self.parts else b""
+        word, base = b"\0%b\0" % name.encode(), self.parts[0][1]
         for types, names in self.parts:
             at = base.find(word)
             if at < 0 and word in names:
@@ -154,7 +115,7 @@ class Kernel:
             for found in re.finditer(STRUCT % number, types) if at >= 0 else ():
                 if found.start() % 4 == 0:
                     return dict(self.fields(types, found.start(), base, names))
-        return {} if len(self.parts) > 1 else self.known(name)
+        return {}
 
     @staticmethod
     def fields(types, at, base, names):
@@ -164,18 +125,6 @@ class Kernel:
             name, _, bits = RECORD.unpack_from(types, member)
             text, name = (base, name) if name < len(base) - 1 else (names, name - len(base) + 1)
             yield text[name + 1 : text.index(0, name + 1)].decode(), (bits & 0xFFFFFF) // 8
-
-    def known(self, name):
-        """{field: byte} where the kernel, or its modules, are built without BTF."""
-        release = self.release()
-        if not FIRST <= release <= LAST:
-            raise NoLayout(
-                "this kernel, {}.{}, does not say where the fields of its structures lie (it is built "
-                "without BTF), and from Linux 6.1 to 7.2 alone that is known. KERNEL=PACKAGE names "
-                "another one: see testenv/kernel.sh".format(*release)
-            )
-        fields = re.search(f"(?m)^{name} (.*)", KNOWN).group(1)
-        return {field: int(at) for field, at in (each.split("=") for each in fields.split())}
 
     def place(self, term):
         """What stands for {…} in an event: bytes, with their sign."""
@@ -187,13 +136,11 @@ class Kernel:
         return f"{total:+d}"
 
 
-def resolved(text=PROBES, directory=""):
-    """Such events, with numbers for names; each word that is left out because this kernel has no such
-    field stands on a line of its own: "# EVENT WORD struct.field". directory: as for Kernel. NoLayout is
-    raised where all would be guessed.
-    """
+def resolved(directory):
+    """The events, with numbers for names; each word that is left out because this kernel has no such
+    field stands on a line of its own: "# EVENT WORD struct.field". directory: as for Kernel."""
     kernel, lines, without = Kernel(directory), [], []
-    for line in text.splitlines():
+    for line in PROBES.splitlines():
         event, *words = line.split()
         lines.append(event)
         for word in words:
@@ -220,17 +167,11 @@ def for_the_vm(root, scratch):
     directory = kernel_of_the_vm(root)
     path = f"{scratch}/probes.{os.path.basename(directory)}"
     if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(__file__):
-        try:
-            text = resolved(PROBES, directory)
-        except NoLayout as why:
-            sys.exit(f"probes.py: {why}")
+        text = resolved(directory)
         with open(path, "w", encoding="ascii") as file:
             file.write(text)
     return path
 
 
 if __name__ == "__main__":
-    try:
-        print(resolved(PROBES, *sys.argv[1:2]), end="")
-    except NoLayout as reason:
-        sys.exit(f"probes.py: {reason}")
+    print(resolved(*sys.argv[1:]), end="")

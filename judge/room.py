@@ -3,19 +3,13 @@
 nothing fails. But a request has its place until the program has polled its completion (or a later one's). The kernel
 shares the queues' memory: with each post and each completion, their counters are written down."""
 import os
-from contextlib import suppress
 
-from memory import write
-from trace import ERROR, TRACE
+from trace import ERROR
 
-MADE, TAKEN = (
-    128,
-    256,
-)  # struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
-TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (
-    6,
-    1,
-)  # ibv_create_qp says how many it really holds
+# struct rxe_queue_buf (rdma/rdma_user_rxe.h): producer_index, consumer_index
+MADE, TAKEN = 128, 256
+# ibv_create_qp says how many it really holds
+TELLS_ALL = tuple(map(int, os.uname().release.split(".")[:2])) > (6, 1)
 
 
 class Room:
@@ -23,10 +17,7 @@ class Room:
 
     def __init__(self, nic, thread):
         self.nic, self.names, self.qp, self.counts = nic, [], None, {}
-        self.completed, self.posted = (
-            [],
-            [],
-        )  # wr_id, how many requests are done by then; how many, after each post
+        self.completed = []  # wr_id, and how many requests are done by then
         places, sizes, next_are = {}, {}, []
         for of, kind, f in nic.events():
             if of == thread and kind == "create_cq":
@@ -53,21 +44,8 @@ class Room:
         words = " ".join(f"{name}=@{at:#x}:u32" for name, (at, _) in self.counts.items())
         events = {"post": "rxe_post_send of=$arg1:x64", "done": self.nic.where["completion"]}
         for name, where in events.items():
-            probe = f"p:{name}_{thread} {where} {words}"
-            self.change(probe)
             self.names.append(f"{name}_{thread}")
-            self.nic.kinds.update([self.nic.kind(probe)])
-            write(f"{TRACE}/events/kprobes/{name}_{thread}/enable", "1")
-
-    @staticmethod
-    def change(line):
-        events = os.open(
-            f"{TRACE}/kprobe_events", os.O_WRONLY
-        )  # not truncated: what is there stays
-        try:
-            os.write(events, line.encode())
-        finally:
-            os.close(events)
+            self.nic.watch(f"p:{name}_{thread} {where} {words}")
 
     def end(self):
         """Of its queues, the one that was to hold more than it can: which, how many, and how many it holds."""
@@ -80,8 +58,6 @@ class Room:
             if f["of"] == self.qp["scq"]:  # so many are done, as who polls this completion knows
                 known.append(totals["retired"])
                 self.completed += [(f["id"], totals["retired"])] * (f["status"] == 0)
-            elif kind.startswith("post"):
-                self.posted += [totals["sent"]] * (f["of"] == self.qp["qp"])
             both = self.qp["scq"] == self.qp["rcq"]
             for which, held in (
                 ("send", totals["sent"] - known[min(totals["polled"], len(known) - 1)]),
@@ -91,7 +67,5 @@ class Room:
                 if held > most and held > (over or (0, 0))[1]:
                     over = which, held, most
         for name in self.names:
-            with suppress(OSError):
-                write(f"{TRACE}/events/kprobes/{name}/enable", "0")
-                self.change(f"-:{name}")
+            self.nic.unwatch(name)
         return over

@@ -8,11 +8,11 @@ import time
 from contextlib import suppress
 
 from memory import poke, receive, request, rings
-from pair import OTHER, Pair
-from trace import FIRST, packet
+from pair import OTHER, PATIENCE, Pair, fields
+from room import Room
+from trace import KINDS, MASKS, packet
 
 DONE = "/run/grade/done"  # fail_verbs.c makes it when it has done harm
-PATIENCE = 2  # seconds
 
 
 def spins(pid, most):
@@ -24,20 +24,24 @@ def spins(pid, most):
 
 class Run:
     """sides: by role, what starts it with some options more. on(step, run): what is done at a barrier (see Pair); "cut"
-    ends the connection. harm: see labs.py; harmed: the role to which it is done. spoilt: it was done.
-    """
+    ends the connection. room: by role the step from which on it is watched whether its queues hold too many; over: what
+    held too many. spoilt: harm was done."""
 
-    def __init__(self, nic, sides, arguments, kind=Pair, on=None, harm=None, harmed="", limit=10):
+    def __init__(self, nic, sides, arguments, kind=Pair, on=None, limit=10, room=None):
         self.nic, self.arguments, self.action = nic, arguments, on
-        self.harm, self.harmed, self.spoilt = harm, harmed, False
+        self.room_from, self.rooms = room or {}, {}
+        self.spoilt = False
         self.before, self.steps, self.verdicts = {}, [], {}  # before: events before a barrier
         self.queues, self.threads = {"client": [], "server": []}, {role: set() for role in OTHER}
-        self.qpns = {role: set() for role in OTHER}
+        self.qpns, self.seen = {role: set() for role in OTHER}, None
         nic.forget()
         with suppress(OSError):
             os.remove(DONE)
         self.pair, began = kind(self.at, limit), time.monotonic()
-        self.pair.run(sides["server"], sides["client"])
+        try:
+            self.pair.run(sides["server"], sides["client"])
+        finally:
+            self.over = {role: room.end() for role, room in self.rooms.items()}
         self.out_of_time = time.monotonic() > began + PATIENCE
         self.sides, self.events = self.pair.sides, nic.events()
         self.seen = nic.seen()
@@ -55,19 +59,34 @@ class Run:
         if step not in ("meanwhile", "client waits"):
             for role, side in pair.sides.items():
                 self.threads[role].update(side.members("threads"))
+                if step == self.room_from.get(role) and role not in self.rooms:
+                    self.rooms[role] = Room(self.nic, side.process.pid)
         return self.action(step, self) if self.action else None
 
-    def pid(self, role):
-        return self.sides[role].process.pid if role in self.sides else 0
+    def mine(self, role):
+        """Its threads, with those of its other processes."""
+        return self.threads[role] | {self.sides[role].process.pid} if role in self.sides else set()
 
     def of(self, role, kind):
         """A role's events of one kind."""
         self.nic.required(kind)
-        return [f for thread, name, f in self.events if name == kind and thread == self.pid(role)]
+        mine = self.mine(role)
+        return [f for thread, name, f in self.events if name == kind and thread in mine]
+
+    def changed(self, role, name):
+        """Of its queue pairs: an attribute's values (MASKS)."""
+        return {f[name] for f in self.of(role, "modify_qp") if f["mask"] & MASKS[name]}
 
     def regions(self, role):
+        """Those that it has registered until now."""
         self.nic.required("register", "registered")
-        return [r for r in self.seen.regions if r.thread == self.pid(role)]
+        mine = self.mine(role)
+        return [r for r in (self.seen or self.nic.seen()).regions if r.thread in mine]
+
+    def copies(self, role):
+        """What the NIC copied there."""
+        mine = self.mine(role)
+        return [c for c in self.seen.copies if c.thread in mine]
 
     def keys(self, role):
         """Of each region that it registered: the region and its lkey."""
@@ -75,20 +94,23 @@ class Run:
             zip(self.regions(role), (f["lkey"] for f in self.of(role, "registered") if f["lkey"]))
         )
 
-    def packets(self, role):
-        """What a role's queue pairs sent, each packet once; then their kinds: messages and answers."""
+    def sent(self, role):
+        """What a role's queue pairs sent, each packet once."""
         self.nic.required("packet")
         mine = {f["qp"] for f in self.of(role, "create_qp")}
-        known, out = set(), []
+        first = {}
         for _, kind, f in self.events:
-            if kind == "packet" and f["qp"] in mine and (f["qp"], f["b0"], f["psn"]) not in known:
-                known.add((f["qp"], f["b0"], f["psn"]))
-                out.append(packet(f))
-        return out
+            if kind == "packet" and f["qp"] in mine:
+                first.setdefault((f["qp"], f["b0"], f["psn"]), f)
+        return list(first.values())
+
+    def packets(self, role):
+        """The same; then their kinds: messages and answers."""
+        return list(map(packet, self.sent(role)))
 
     def messages(self, role):
         """The first packets of its requests."""
-        return [p for p in self.packets(role) if p.opcode & 31 in FIRST]
+        return [p for p in self.packets(role) if p.opcode & 31 in KINDS]
 
     def by_place(self, role):
         """The same, of several queue pairs, by where they go."""
@@ -101,8 +123,7 @@ class Run:
 
     def line(self, role):
         """The fields of its line of the rendezvous."""
-        words = self.pair.first.get(role, b"").decode("ascii", "replace").split()
-        return {name: value for name, _, value in (word.partition("=") for word in words)}
+        return fields(self.pair.first.get(role, b"").decode("ascii", "replace"))
 
     def any(self, kind):
         """The same of both: for what the NIC does, which newer kernels do in threads of their own."""
@@ -125,11 +146,11 @@ class Run:
     def has(self, role, *kinds):
         """Of what it made: each kind with its event. Without what it destroyed before it made more (a trial, in 16)."""
         self.nic.required(*kinds)
-        made, destroyed = {}, []
+        made, destroyed, mine = {}, [], self.mine(role)
         for thread, kind, f in self.events:
-            if thread == self.pid(role) and kind in ("free_qp", "free_cq"):
+            if thread in mine and kind in ("free_qp", "free_cq"):
                 destroyed += f.values()
-            elif thread == self.pid(role) and kind in ("create_cq", "srq", "create_qp"):
+            elif thread in mine and kind in ("create_cq", "srq", "create_qp"):
                 made = {key: one for key, one in made.items() if key not in destroyed}
                 made[f.get("qp", f.get("cq", len(made)))] = kind, f
                 destroyed = []
@@ -138,10 +159,15 @@ class Run:
     def held(self, role, step, which):
         """Its queues of a kind at a barrier (rings() in memory.py). which: create_cq, send, recv, srq."""
         taken = next((queues for at, queues in self.queues[role] if at == step), ())
+        return [queue for (kind, _), queue in zip(self.order(role), taken) if kind == which]
+
+    def order(self, role):
+        """The kinds of its queues, in the order in which they were made, each with what it was made with."""
         order = []
         for kind, f in self.has(role, "create_cq", "srq", "create_qp"):
-            order += ["send", *([] if f["srq"] else ["recv"])] if kind == "create_qp" else [kind]
-        return [queue for kind, queue in zip(order, taken) if kind == which]
+            names = ["send", *([] if f["srq"] else ["recv"])] if kind == "create_qp" else [kind]
+            order += [(name, f) for name in names]
+        return order
 
     def queue(self, role, step, which):
         """What the first queue of a kind holds at a barrier: how many are posted and not yet taken; the elements
@@ -180,15 +206,19 @@ class Run:
         return self.sides[role].process.returncode if role in self.sides else None
 
     def result(self, role):
-        lines = [line for line in self.said(role) if line.startswith("RESULT ")]
-        return dict(word.partition("=")[::2] for word in lines[-1].split()[1:]) if lines else {}
+        return fields((self.results(role) or [""])[-1])
+
+    def results(self, role):
+        """Its RESULT lines; one may stand behind words that the program has not ended."""
+        return re.findall(r"(?m)RESULT \w+=.*", "\n".join(self.said(role)))
 
     def left(self, role):
-        return [what for thread, what in self.seen.left if thread == self.pid(role)]
+        mine = self.mine(role)
+        return [what for thread, what in self.seen.left if thread in mine]
 
     def poke(self, role, region, offset, change=1):
         """Changes a byte of a role's memory: of the region-th one that it registered."""
-        regions = [r for r in self.nic.seen().regions if r.thread == self.pid(role)]
+        regions = self.regions(role)
         if region < len(regions):
             self.spoilt = True
             with suppress(OSError):
@@ -205,9 +235,12 @@ class Run:
 
 
 class Watched(Run):
-    """A run with what its queues held at the barriers, and with harm."""
+    """A run with what its queues held at the barriers, and with harm. harm: see labs.py; harmed: the role to which it is
+    done; most_cpu: seconds, of either side."""
 
-    most_cpu = 1  # seconds
+    def __init__(self, *how, harm=None, harmed="", most_cpu=1, **more):
+        self.harm, self.harmed, self.most_cpu = harm, harmed, most_cpu
+        super().__init__(*how, **more)
 
     def at(self, step, pair):
         super().at(step, pair)

@@ -50,9 +50,8 @@ def locked_up(role, user, home):
         peer = members(OTHER[role])[0]
         spaces = [os.open(f"/proc/{peer}/ns/{kind}", os.O_RDONLY) for kind in ("ipc", "mnt")]
         root = os.open(f"/proc/{peer}/root", os.O_PATH)
-        if any(
-            libc.setns(space, 0) for space in spaces
-        ):  # they are there as long as one of the two is
+        # They are there as long as one of the two is.
+        if any(libc.setns(space, 0) for space in spaces):
             raise OSError(ctypes.get_errno(), "setns")
         os.fchdir(root)
         os.chroot(".")

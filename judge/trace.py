@@ -4,7 +4,7 @@ import os
 import re
 import struct
 import sys
-from collections import Counter, namedtuple
+from collections import namedtuple
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
@@ -13,16 +13,26 @@ from memory import read, write
 TRACE = "/sys/kernel/tracing"
 # The trace as it lies in the kernel (events/header_page, header_event): its text takes far more time. Of an
 # event: its length in words (of 5 bits; from 29 on it is none), its number, more flags, the thread.
-PAGE, EVENT, SIZES = (
-    struct.Struct("=QQ"),
-    struct.Struct("=IHHi"),
-    {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"},
-)
+PAGE, EVENT = struct.Struct("=QQ"), struct.Struct("=IHHi")
+SIZES = {"u8": "B", "x8": "B", "16": "H", "32": "I", "64": "Q"}
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
 ERROR = (1 << 64) - 4096  # pointers from here on are error numbers
 # Opcodes of a message's first packet, or only one (IBTA specification, base transport header).
-FIRST = {0, 4, 5, 6, 10, 11, 12, 19, 20, 23, 28, 29}
-FIRST_OF_A_MESSAGE = " || ".join(f"opcode == {opcode}" for opcode in sorted(FIRST))
+KINDS = {
+    0: "SEND",
+    4: "SEND",
+    5: "SEND with immediate",
+    6: "RDMA WRITE",
+    10: "RDMA WRITE",
+    11: "RDMA WRITE with immediate",
+    12: "RDMA READ",
+    19: "compare-and-swap",
+    20: "fetch-and-add",
+    23: "SEND with invalidate",
+    28: "FLUSH",
+    29: "ATOMIC WRITE",
+}
+FIRST_OF_A_MESSAGE = " || ".join(f"opcode == {opcode}" for opcode in KINDS)
 NONE = "mr == 0"  # of the copies
 LABS = [f"{number:02}" for number in (*range(1, 17), 18)]
 BLOCKS = ("05", "06", "07")
@@ -36,7 +46,8 @@ WATCHED = {
     "request": ("12",),
 }
 Region = namedtuple("Region", "addr length iova access thread")
-Copy = namedtuple("Copy", "thread addr length writes")  # writes: into that memory, by the NIC
+# writes: into that memory, by the NIC; event: its number
+Copy = namedtuple("Copy", "thread addr length writes event")
 # Attributes of a QP: mtu as enum ibv_mtu; asks, answers: READs and atomics of its own at a time, and of its peer's.
 MASKS = {
     "access": 1 << 3,
@@ -87,30 +98,40 @@ class Nic:
         """probes: lines of text (probes.py)."""
         about = [line.split() for line in probes if line.startswith("#")]
         self.lacking = {(event, field): what for _, event, field, what in about}
-        probes = [line for line in probes if not line.startswith("#")]
         self.missed = {}  # of what is lacking: what a rule asked for
         write(COUNTERS + "lifespan", "0")  # or what one reads may be 10 ms old
         write(f"{TRACE}/buffer_size_kb", "4096")
-        events = os.open(
-            f"{TRACE}/kprobe_events", os.O_WRONLY
-        )  # not truncated: what is there stays
-        for probe in list(probes):
-            name, function = probe[2:].split()[:2]
-            event = f"{TRACE}/events/kprobes/{name}"
+        self.kinds, self.where, self.known = {}, {}, []
+        for probe in (line for line in probes if not line.startswith("#")):
             try:
-                if not os.path.exists(event):  # a stopped VM may have it already
-                    os.write(events, probe.encode())
-                    write(f"{event}/enable", "1")
+                self.watch(probe)
             except OSError:  # a compiler may make a function a part of another, or rename it
+                name, function = probe[2:].split()[:2]
                 self.lacking[name, ""] = f"function {function}"
-                probes.remove(probe)
-        self.kinds = dict(map(self.kind, probes))
-        self.where = {about[2:]: where for about, _, where in (p.partition(" ") for p in probes)}
-        self.raw, self.known = (
-            os.open(f"{TRACE}/per_cpu/cpu0/trace_pipe_raw", os.O_RDONLY | os.O_NONBLOCK),
-            [],
-        )
+        pipe = f"{TRACE}/per_cpu/cpu0/trace_pipe_raw"
+        self.raw = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         self.inside = None  # where in rxe's structure of a region that is which verbs know
+
+    def watch(self, probe):
+        name, _, self.where[name] = probe[2:].partition(" ")
+        if not os.path.exists(f"{TRACE}/events/kprobes/{name}"):  # a stopped VM may have it already
+            self.change(probe)
+            write(f"{TRACE}/events/kprobes/{name}/enable", "1")
+        self.kinds.update([self.kind(probe)])
+
+    def unwatch(self, name):
+        with suppress(OSError):
+            write(f"{TRACE}/events/kprobes/{name}/enable", "0")
+            self.change(f"-:{name}")
+
+    @staticmethod
+    def change(line):
+        """What is watched."""
+        events = os.open(f"{TRACE}/kprobe_events", os.O_WRONLY)  # not truncated: the others stay
+        try:
+            os.write(events, line.encode())
+        finally:
+            os.close(events)
 
     def required(self, *events):
         """Raises Unseen for one that this kernel does not have."""
@@ -119,8 +140,8 @@ class Nic:
                 raise Unseen(event, "")
 
     def whole(self):
-        """The same for all of them, and then there is nothing to judge."""
-        lost = [what for (_, field), what in self.lacking.items() if not field]
+        """What needs all of them judges nothing on a kernel that lacks one."""
+        lost = sorted(set(self.lacking.values()))
         return self if not lost else sys.exit("this kernel has no " + ", ".join(lost))
 
     @staticmethod
@@ -132,9 +153,8 @@ class Nic:
     def kind(probe):
         """An event's number; its name, where its fields lie, and their names."""
         about, _, *fields = probe.split()
-        where = (
-            "=16x" if about[0] == "p" else "=24x"
-        )  # behind what all have: the thread, one place in the kernel or two
+        # Behind what all have: the thread, one place in the kernel or two.
+        where = "=16x" if about[0] == "p" else "=24x"
         return int(read(f"{TRACE}/events/kprobes/{about[2:]}/id")), (
             type("Fields", (Fields,), {"event": about[2:]}),
             struct.Struct(where + "".join(SIZES[f[-2:]] for f in fields)),
@@ -143,19 +163,15 @@ class Nic:
 
     @contextmanager
     def unwatched(self, *events):
-        """For measuring, and for more copies or packets than are worth looking at: watching takes time.
-        events: "copy/", say; "": all. Without any, the probes stay, and nothing is written down: that switches at once.
-        """
-        switches = [f"{TRACE}/events/kprobes/{event}enable" for event in events] or [
-            f"{TRACE}/tracing_on"
-        ]
-        for switch in switches:
-            write(switch, "0")
+        """For measuring, and for more copies and packets than are worth looking at: watching takes time.
+        events: others than these; "": all."""
+        for event in events or ("copy/", "packet/", "completion/"):
+            write(f"{TRACE}/events/kprobes/{event}enable", "0")
         try:
             yield
         finally:
-            for switch in switches:
-                write(switch, "1")
+            for event in events or ("copy/", "packet/", "completion/"):
+                write(f"{TRACE}/events/kprobes/{event}enable", "1")
 
     def forget(self):
         """From here on events count."""
@@ -175,9 +191,8 @@ class Nic:
                         kind, fields, names = self.kinds[number]
                         values = kind(zip(names, fields.unpack_from(page, at + 4)))
                         self.known.append((thread, kind.event, values))
-                    at += 4 + (
-                        whole or (4 if head & 31 > 29 else number | rest << 16)
-                    )  # a time; nothing
+                    # A time; nothing.
+                    at += 4 + (whole or (4 if head & 31 > 29 else number | rest << 16))
         return self.known
 
     def tried(self, rule, *arguments):
@@ -188,8 +203,8 @@ class Nic:
             self.missed[self.lacking.get(reason.args, ".".join(reason.args))] = True
         return None
 
-    def seen(self, events=None):
-        events = events or self.events()
+    def seen(self):
+        events = self.events()
         if re.search(r"(?m)^overrun: [1-9]", read(f"{TRACE}/per_cpu/cpu0/stats")):
             raise RuntimeError("more happened than could be watched")
         if self.inside is None and (used := {f["mr"] for _, kind, f in events if kind == "copy"}):
@@ -210,11 +225,11 @@ class Seen:
     def memory(self):
         """Its regions, and what the NIC copied there."""
         regions, copies, now, asked = [], [], {}, {}
-        for thread, kind, f in self.events:
+        for number, (thread, kind, f) in enumerate(self.events):
             if kind == "copy":
                 if region := now.get(f["mr"] + self.inside):
                     at = region.addr + f["iova"] - region.iova
-                    copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0))
+                    copies.append(Copy(region.thread, at, f["len"], f["dir"] == 0, number))
             elif kind == "register":
                 asked[thread] = Region(f["addr"], f["len"], f["iova"], f["access"], thread)
             elif kind == "registered" and thread in asked and f["mr"] < ERROR:
@@ -229,40 +244,6 @@ class Seen:
     @property
     def copies(self):
         return self.memory[1]
-
-    @cached_property
-    def sent(self):
-        """By thread, its messages."""
-        sent, creator, packets = Counter(), {}, set()
-        for thread, kind, f in self.events:
-            if kind == "packet" and f["opcode"] in FIRST:
-                one = (f["qp"], f["opcode"], f["psn"])
-                if one not in packets:  # sent again, it counts once
-                    packets.add(one)
-                    sent[creator.get(f["qp"])] += 1
-            elif kind == "create_qp":
-                creator[f["qp"]] = thread
-        return sent
-
-    @cached_property
-    def queues(self):
-        """Of each the thread, the kind, and of a send queue whether only requests are signalled that ask for it."""
-        queues = []
-        for thread, kind, f in self.events:
-            if kind == "create_qp":
-                queues += [(thread, "send", f["asked"]), (thread, "receive", 0)]
-            elif kind == "create_cq":
-                queues.append((thread, "completion", 0))
-        return queues
-
-    @cached_property
-    def attributes(self):
-        """Of queue pairs, by the names of MASKS: pairs of a thread and a value."""
-        calls = [(thread, f) for thread, kind, f in self.events if kind == "modify_qp"]
-        return {
-            name: [(thread, f[name]) for thread, f in calls if f["mask"] & mask]
-            for name, mask in MASKS.items()
-        }
 
     @cached_property
     def left(self):

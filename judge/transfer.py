@@ -3,39 +3,23 @@
 there, how many messages it took, and the RESULT lines. Only in the VM."""
 import re
 import signal
-import subprocess
 from contextlib import suppress
 
+from ends import ends_well
 from memory import Memory, Wrong, difference, last, merged, rings, span, with_message
-from pair import OTHER, fields
-from room import Room
+from pair import OTHER
 from trace import counter
 
 NAMES = {"05": "05_gather_write", "06": "06_scatter_read", "07": "07_gssr"}
 RIGHTS = {"05server": 2, "06server": 4}  # that a peer needs there: REMOTE_WRITE, REMOTE_READ
 MAX_SGE, READS = 32, 128  # rxe's
-RESULT = re.compile(r"RESULT \w+=")  # it may stand behind words that a program has not ended
 
 
-def outcome(examiner, side, right=True):
-    """Its RESULT line and its exit status fit together, and what had to happen."""
-    out, role, ended = side.said(0), side.role, side.process.returncode
-    words = [line for line in side.said(1, 0) if not RESULT.search(line)]
-    says = words[0][:150] if words else "nothing"
-    results = [fields(line) for line in out if RESULT.search(line)] or [{}]
-    status = results[-1].get("status")
-    passed = status == "PASS", ended == 0
-    if not right and (True in passed or ended < 0):
-        raise Wrong(f"the {role} says status={status}, and ends with {ended}")
-    if not right:
-        return results[-1]
-    if ended < 0:
-        by = signal.Signals(-ended).name
-        raise Wrong(f"the {role} is ended by signal {by}; it says: {says}")
-    if passed != (True, True):
-        raise Wrong(f"the {role} ends with status={status}, exit status {ended}; it says: {says}")
-    if len(results) > 1 or not RESULT.search(out[-1]):
-        raise Wrong(f"the {role} says RESULT {len(results)} times, or something after it")
+def passed(examiner, run, role, student):
+    """It ends as it should, and its RESULT line says what has come."""
+    if wrong := ends_well(run, role):
+        words = {r: f"the {r} says: {run.words(r)}" for r in (role, student) if run.words(r)}
+        raise Wrong("\n".join([wrong, *words.values()]))
     expected = {
         "sample": NAMES[examiner.lab],
         "role": role,
@@ -43,9 +27,16 @@ def outcome(examiner, side, right=True):
         "digest": examiner.digest(examiner.message),
     }
     for name, value in expected.items():
-        if results[0].get(name) != value:
-            raise Wrong(f"the {role}'s RESULT has {name}={results[0].get(name)}, not {value}")
-    return results[-1]
+        if (found := run.result(role).get(name)) != value:
+            raise Wrong(f"the {role}'s RESULT line has {name}={found}, not {value}")
+
+
+def fails(run, role):
+    """It notices what is wrong. Returns what its RESULT line says."""
+    result, ended = run.result(role), run.status(role)
+    if result.get("status") == "PASS" or ended <= 0:
+        raise Wrong(f"the {role} says status={result.get('status')}, and ends with {ended}")
+    return result
 
 
 class Transfer:
@@ -68,19 +59,21 @@ class Transfer:
         self.students, self.method, self.layout, self.messages = students, method, layout, messages
         self.limits, self.device, self.slow, self.room = limits or {}, device, slow, room
         self.before, self.after = ({role: [] for role in students} for _ in range(2))
-        self.rooms, self.rings, self.early = {}, [], None
+        self.early, self.turns = None, 0
 
     # ---- while it runs ----
 
     def on(self, step, run):
         pair = run.pair
+        if step == "meanwhile" and self.turns:
+            self.hinder(run)
         if step.endswith("line"):
             self.limit(pair, step[:6])
         acks = step == "client waits" and self.lab == "07" and "server" in self.students
         if acks and pair.lines["client"][0] in (b"sync moved", b"sync done"):  # all is acknowledged
             self.early = Memory(pair.sides["server"].members())
         for role in self.students if step in ("prepared", "moved", "done", "verdict") else ():
-            self.look(step, pair, role)
+            self.look(step, run, role)
             if step == "done" and any("RESULT " in line for line in pair.sides[role].said(0)):
                 raise Wrong(f"the {role} says RESULT before its peer is done")
 
@@ -93,50 +86,36 @@ class Transfer:
                 pair.said[role],
             )
 
-    def look(self, step, pair, role):
-        side = pair.sides[role]
+    def look(self, step, run, role):
+        side = run.sides[role]
         if step == "prepared":
-            if self.room and role not in self.rooms:
-                nic = self.examiner.nic
-                self.rooms[role] = nic.tried(Room, nic, side.members()[0])
             self.before[role] = [None for _ in self.before[role]]  # the last one is enough
             self.after[role] = []
         (self.before if step == "prepared" else self.after)[role].append(Memory(side.members()))
         if role == "client" and step != "verdict":
             with suppress(OSError):
-                self.rings.append([ring for pid in side.members() for ring in rings(pid)])
+                run.queues[role].append((step, rings(side.process.pid)))
         if step == "prepared" and self.slow:
-            peer = pair.sides[OTHER[role]].process
-            peer.send_signal(signal.SIGSTOP)
-            again = (
-                "for i in 1 2 3 4 5 6; do kill -CONT $0; sleep .01; kill -STOP $0; sleep .02; done"
-            )
-            slowly = f"(sleep .2; {again}; kill -CONT $0) 2>/dev/null &"
-            subprocess.run(["sh", "-c", slowly, str(peer.pid)], check=True)
+            run.pair.nap = 0.02
+            self.hinder(run)
+
+    def hinder(self, run):
+        """The peer stops for a while, and then goes on little by little."""
+        self.turns += 1
+        goes = self.turns > 20 or self.turns > 8 and self.turns % 2
+        peer = run.sides[OTHER[self.students[0]]].process
+        peer.send_signal(signal.SIGCONT if goes else signal.SIGSTOP)
 
     # ---- afterwards ----
 
     def run(self):
-        naks, run = counter("send_rnr_err"), None
-        try:
-            try:
-                run = self.examiner.pair(
-                    self.students, self.method, self.layout, self.on, self.messages, self.device
-                )
-            finally:
-                tried = self.examiner.nic.tried
-                over = {role: each and tried(each.end) for role, each in self.rooms.items()}
-            self.right(run, over, naks)
-        except Wrong as why:
-            if not run or not re.search(" ends with | is ended by ", str(why)):
-                raise
-            said = run.sides[self.students[0]].said(1, 0)[:2]
-            hints = [line.strip() for line in said[1:] if line.startswith("  hint: ")]
-            said = "; ".join(said[:1] + hints)
-            raise Wrong(f"{why}\nthe {self.students[0]} (student) says: {said}") from None
+        naks = counter("send_rnr_err")
+        room = dict.fromkeys(self.students if self.room else (), "prepared")
+        how = self.students, self.method, self.layout, self.on, self.messages, self.device, room
+        self.right(self.examiner.pair(*how), naks)
 
-    def right(self, run, over, naks):
-        for role, found in over.items():
+    def right(self, run, naks):
+        for role, found in run.over.items():
             if found:
                 raise Wrong(
                     f"{self.method}: the {role} has posted {found[1]} {found[0]} requests whose completions it has "
@@ -145,24 +124,24 @@ class Transfer:
         if run.any("cq_error"):
             raise Wrong("there is no room for a completion in its queue (IBV_EVENT_CQ_ERR)")
         for role in sorted(OTHER, key=self.students.count):  # the reference first
-            outcome(self.examiner, run.sides[role])
+            passed(self.examiner, run, role, self.students[0])
         if naks := counter("send_rnr_err") - naks:
             raise Wrong(f"{naks} times a SEND found no receive")
         for role in self.students:
             if not self.before[role] or not self.after[role]:
                 raise Wrong(f"the {role} left out a barrier")
-            run.nic.tried(self.moved, run, role)
+            self.moved(run, role)
             self.examiner.tidy(role, run, self.limits, 4 if self.device else READS)
         if "client" in self.students:
-            run.nic.tried(self.examiner.awaits, run, self.rings)
-            run.nic.tried(self.counted, run)
+            self.examiner.awaits(run)
+            self.counted(run)
             self.examiner.passed = True  # that side moves the data
         elif self.lab == "07":
-            run.nic.tried(self.acknowledged, run)
+            self.acknowledged(run)
 
     def counted(self, run):
         """The messages on the wire."""
-        sent = sum(run.seen.sent[thread] for thread in run.threads["client"])
+        sent = len(run.sent("client"))
         method, number = self.method, self.layout.block_num * self.messages
         longest = min(int(self.device[11:12] or MAX_SGE), MAX_SGE)
         if self.lab == "07":
@@ -184,8 +163,7 @@ class Transfer:
             )
 
     def acknowledged(self, run):
-        acks = sum(run.seen.sent[thread] for thread in run.threads["server"])
-        used = sum(run.seen.sent.values()) - acks
+        acks, used = (len(run.sent(role)) for role in ("server", "client"))
         if not used // 300 <= acks <= used // 64 + self.messages:
             raise Wrong(
                 f"{self.method}: the server acknowledges {used} receives by {acks} messages; one for 64 to 256 is right"
@@ -195,17 +173,13 @@ class Transfer:
 
     def moved(self, run, role):
         """A side's memory, and what the NIC read and wrote there."""
-        message, sends = (
-            self.examiner.message,
-            self.receiver != role,
-        )  # it only reads; or only writes
+        message, sends = self.examiner.message, self.receiver != role  # its NIC only reads, then
         verb = "read" if sends else "wrote"
-        copies = [c for c in run.seen.copies if c.thread in run.threads[role]]
+        copies = run.copies(role)
         pieces = [(c.addr, c.length) for c in copies if c.writes != sends]
         short = self.method == "each" or self.method == "copy" and len(message) <= 256
-        inline = (
-            sends and not pieces and short
-        )  # the requests have the data itself (ibv_post_send(3))
+        # The requests have the data itself (ibv_post_send(3)).
+        inline = sends and not pieces and short
         total, right = sum(n for _, n in pieces), len(message) * len(self.before[role])
         if not inline and not right <= total < 1.2 * right:  # a packet may have been repeated
             raise Wrong(
@@ -213,7 +187,7 @@ class Transfer:
             )
         after = self.after[role]
         if self.lab + role in RIGHTS:  # contiguous
-            _, addr = place_of(run.pair.first[role], run.regions(role))
+            _, addr = place_of(run, role)
             if message not in after[0].at(addr, len(message)).values():
                 raise Wrong(f"the {role}'s memory does not hold the message")
             return
@@ -270,11 +244,13 @@ class Transfer:
         return None
 
 
-def place_of(line, regions):
+def place_of(run, role):
     """Where the memory lies that a side's line names, as thread and address: the NIC may know it by another address
     (ibv_reg_mr_iova(3))."""
-    addr = int(fields(line.decode("ascii", "replace")).get("addr", "0"), 16)
+    addr = run.number(role, "addr")
     there = (
-        (r.thread, r.addr + addr - r.iova) for r in regions if r.iova <= addr < r.iova + r.length
+        (r.thread, r.addr + addr - r.iova)
+        for r in run.regions(role)
+        if r.iova <= addr < r.iova + r.length
     )
     return next(there, (0, 0))

@@ -3,22 +3,10 @@
 import re
 
 from check_words import say
+from objects import only
 from sandbox import OTHER
+from trace import KINDS
 
-KINDS = {
-    0: "SEND",
-    4: "SEND",
-    5: "SEND with immediate",
-    6: "RDMA WRITE",
-    10: "RDMA WRITE",
-    11: "RDMA WRITE with immediate",
-    12: "RDMA READ",
-    19: "compare-and-swap",
-    20: "fetch-and-add",
-    23: "SEND with invalidate",
-    28: "FLUSH",
-    29: "ATOMIC WRITE",
-}
 FLAGS = {1: "IBV_SEND_FENCE", 2: "IBV_SEND_SIGNALED", 4: "IBV_SEND_SOLICITED", 8: "IBV_SEND_INLINE"}
 STATUS = (
     "success",
@@ -53,10 +41,8 @@ def sge_right(run, role, what, sge):
 def receives(role, least, length, which="recv"):
     """Posted when the side says ready. least, length: functions of the run."""
 
-    def demand(run, r):
-        if role != r or (
-            run.todo(r) and "ready" not in run.steps
-        ):  # it stopped before one could look
+    def demand(run, role):
+        if run.todo(role) and "ready" not in run.steps:  # it stopped before one could look
             return None
         waiting, elements = run.queue(role, "ready", which)
         if waiting < least(run):
@@ -73,7 +59,7 @@ def receives(role, least, length, which="recv"):
                 return wrong or say("receive short", role=role, found=room_for, right=length(run))
         return None
 
-    return demand
+    return only(role, demand)
 
 
 def waits_in_vain(run, role):
@@ -148,9 +134,7 @@ def field_right(found, number, role, kind, fields):
 def sends(role, right, name="messages"):
     """right(run): of each message the kind, and fields that it has, in order."""
 
-    def demand(run, r):
-        if role != r:
-            return None
+    def demand(run, role):
         wanted = right(run)
         found = joined(getattr(run, name)(role), wanted)
         many = {"role": role, "right": len(wanted)}
@@ -172,14 +156,13 @@ def sends(role, right, name="messages"):
             return say("messages", what=what, found=len(found), **many)
         return None
 
-    return demand
+    return only(role, demand)
 
 
 def requests_seen(run, role):
     """Of 12: what the NIC looks at when it moves the chain's data. An inline request's it does not move."""
-    back = [
-        f for f in run.any("request") if f["opcode"] == 2 and not f["access"]
-    ]  # IBV_WR_SEND, read here
+    # IBV_WR_SEND, read here
+    back = [f for f in run.any("request") if f["opcode"] == 2 and not f["access"]]
     if len(run.messages(role)) < 3:
         return None
     if len(back) > len(run.messages(role)) // 3:
@@ -193,9 +176,7 @@ def requests_seen(run, role):
 def sge_of_requests(role, length, step="done", pieces=False):
     """pieces: a message may be that of several requests."""
 
-    def demand(run, r):
-        if role != r:
-            return None
+    def demand(run, role):
         for request in run.queue(role, step, "send")[1]:
             wrong = next(
                 filter(None, (sge_right(run, role, "request", sge) for sge in request.sges)), None
@@ -207,17 +188,15 @@ def sge_of_requests(role, length, step="done", pieces=False):
                 )
         return None
 
-    return demand
+    return only(role, demand)
 
 
 def no_rnr(role):
-    def demand(run, r):
-        if role != r:
-            return None
+    def demand(run, role):
         late = any(p.opcode == 17 and p.syndrome & 0x60 == 0x20 for p in run.packets(role))
         return say("own rnr", role=role) if late else None
 
-    return demand
+    return only(role, demand)
 
 
 def completes(run, role):
@@ -261,9 +240,7 @@ def verdict(run, role):
 def arms(role, most):
     """Asks for events, of solicited completions only, and not more often than most(run)."""
 
-    def demand(run, r):
-        if role != r:
-            return None
+    def demand(run, role):
         calls = run.of(role, "notify")
         if not calls:
             return say("notify", role=role)
@@ -271,7 +248,7 @@ def arms(role, most):
             return say("not solicited", role=role)
         return say("waits", role=role, found=len(calls)) if len(calls) > most(run) else None
 
-    return demand
+    return only(role, demand)
 
 
 def wakes(run, role):
@@ -280,7 +257,7 @@ def wakes(run, role):
         kind
         for thread, kind, f in run.events
         if kind == "notify"
-        and thread == run.pid(role)
+        and thread in run.mine(role)
         or kind == "completion"
         and f["qpn"] == run.number(role, "qpn")
     ]
@@ -288,15 +265,11 @@ def wakes(run, role):
 
 
 def count(kind, key, role, right):
-    def demand(run, r):
+    def demand(run, role):
         found = len(run.any(kind))
-        return (
-            say(key, role=r, found=found, right=right(run))
-            if role == r and found != right(run)
-            else None
-        )
+        return say(key, role=role, found=found, right=right(run)) if found != right(run) else None
 
-    return demand
+    return only(role, demand)
 
 
 def with_channel(run, role):

@@ -55,11 +55,8 @@ class Judged(unittest.TestCase):
             check=True,
             cwd=ROOT,
         )
-        if lab not in check.BLOCKS:
-            return build.job(lab, source, path, [])
-        return build.job(
-            lab, source, path, [], build.sanitized(directory), build.alone(lab, directory)
-        )
+        checked = build.sanitized(lab, directory) if lab in check.BLOCKS else ()
+        return build.job(lab, source, path, [], *checked)
 
     def judged(self, programs, **how):
         """programs: lab and source by name. All in one VM: the rows of each, or, first=True, up to the first wrong one."""

@@ -27,7 +27,7 @@ class Probes(unittest.TestCase):
         types, names = next(probes.sections(cls.files["vmlinux"]))
         header = probes.HEADER.pack(0xEB9F, 1, 0, 24, 0, len(types), len(types), len(names) - 1)
         cls.files["vmlinux"] = header + types + names[1:]
-        cls.right = probes.resolved(directory=cls.kernel)
+        cls.right = probes.resolved(cls.kernel)
 
     def changed(self, *changes):
         """What is found where bytes are others, in these files: (files, before, after)."""
@@ -37,16 +37,15 @@ class Probes(unittest.TestCase):
                     data = data.replace(before, after) if name in where else data
                 with open(os.path.join(kernel, name), "wb") as file:
                     file.write(data)
-            return probes.resolved(directory=kernel)
+            return probes.resolved(kernel)
 
     def test_fields(self):
-        """The kernel says of all of them where they lie, and it is where they lie in the others."""
+        """The kernel says of all of them where they lie."""
         kernel = probes.Kernel(self.kernel)
         self.assertGreater(len(kernel.parts), 1)
         for of, field in FIELDS:
             at = kernel.members(of)[field]
             print(f"# struct {of}: {field} at {at}")
-            self.assertEqual(at, kernel.known(of)[field], f"{of}.{field}")
         self.assertEqual(self.changed(), self.right)
         self.assertNotIn("#", self.right)
 
@@ -62,18 +61,10 @@ class Probes(unittest.TestCase):
         self.assertNotIn("#", text)
 
     def test_without_btf(self):
-        """Of releases in which all was the same, it is known; of others nothing is guessed."""
-        magic, version = (
-            b"\x9f\xeb\x01",
-            re.search(rb"vermagic=\d+\.\d+\.", self.files["initramfs"])[0],
-        )
-        for files in ("vmlinux", "initramfs", "vmlinux initramfs"):
-            self.assertEqual(self.changed((files, magic, b"\0\0\0")), self.right)
-        for other in (b"vermagic=5.9.", b"vermagic=7.9."):
-            with self.assertRaisesRegex(
-                probes.NoLayout, f"this kernel, {other[9:12].decode()}, does not say"
-            ):
-                self.changed(("vmlinux", magic, b"\0\0\0"), ("initramfs", version, other))
+        """Then nothing is guessed."""
+        for file in "vmlinux", "initramfs":
+            with self.assertRaisesRegex(SystemExit, "does not say where the fields"):
+                self.changed((file, b"\x9f\xeb\x01", b"\0\0\0"))
 
 
 if __name__ == "__main__":
