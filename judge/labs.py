@@ -43,6 +43,7 @@ from messages import (
     RKEY,
     RR,
     RW,
+    SERVER_STATUS,
     STATUS,
     VERDICT,
     WR_ID,
@@ -65,7 +66,7 @@ from newer import NEWER
 from parts import BOTH, CLIENT, SERVER, Part, lab
 
 SIZES = "--size={odd} --iters={few} --seed={seed}"
-BREAKS = "--size={odd} --iters={many} --seed={seed} --break=9"
+BREAKS = "--size={odd} --iters={many} --seed={seed} --break=3"
 LABS = {
     "01": lab(
         "--message={short} / --message={long} / ",
@@ -195,6 +196,7 @@ LABS = {
         ),
         alone=(
             STATUS,
+            SERVER_STATUS,
             Harm(
                 "spoilt",
                 env=lambda draw: "HV_SEND={}:b:{}".format(
@@ -207,7 +209,7 @@ LABS = {
     ),
     "09": lab(
         f"{SIZES} / {SIZES} / --iters={{few}}",
-        Part("queue pair", 1, BOTH, [queue_pair(4)]),
+        Part("queue pair", 1, BOTH, [queue_pair(4, send=lambda run: 64, receive=lambda run: 64)]),
         Part(
             "states and address handle",
             2,
@@ -237,7 +239,9 @@ LABS = {
     ),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
-        Part("queue pairs", 1, CLIENT, [queue_pair()]),  # the server's need its SRQ before
+        Part(
+            "queue pairs", 1, CLIENT, [queue_pair(send=lambda run: 16)]
+        ),  # the server's need its SRQ before
         Part(
             "shared receive queue",
             2,
@@ -267,18 +271,28 @@ LABS = {
     "11": lab(
         "--message={short} / --message={long} / ",
         Part("ids", 1, BOTH, [stops]),
-        Part("queue pair", 2, BOTH, [region(client=LW, server=LW | RW | RR), queue_pair()]),
-        Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth]),
+        Part(
+            "queue pair",
+            2,
+            BOTH,
+            [region(client=LW, server=LW | RW | RR), queue_pair(selective=True)],
+        ),
+        Part("connect", 3, BOTH, [states(cm=True, asks=1, answers=1), depth, no_rnr("server")]),
         Part(
             "WRITE and READ",
             4,
             BOTH,
-            [sends("client", text_and_back), only("client", completes), no_rnr("server"), passes],
+            [sends("client", text_and_back), only("client", completes), passes],
         ),
     ),
     "12": lab(
-        f"{SIZES} / {SIZES} / --sig-all",
-        Part("queue pair", 1, BOTH, [queue_pair(inline=lambda run: 64, selective=True)]),
+        f"{SIZES} --inline=90 / {SIZES} / --sig-all",
+        Part(
+            "queue pair",
+            1,
+            BOTH,
+            [queue_pair(inline=lambda run: asked(run, "inline", 64), selective=True)],
+        ),
         Part("the chain", 2, CLIENT, [requests_seen, sends("client", chains), completes]),
         Part("the completions", 3, BOTH, [passes], [verdict, passes]),
         alone=(
@@ -293,7 +307,7 @@ LABS = {
         ),
     ),
     "13": lab(
-        f"{SIZES} / {SIZES} / --withdraw=2",
+        f"{SIZES} / {SIZES} --withdraw=2 / --withdraw=2",
         Part(
             "memory",
             1,
@@ -311,18 +325,28 @@ LABS = {
             "the loans",
             3,
             SERVER,
-            [binds, count("bind", "binds", "server", lambda run: asked(run, "iters"))],
+            [
+                binds,
+                only("server", waited),
+                count("bind", "binds", "server", lambda run: asked(run, "iters")),
+            ],
         ),
         Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes]),
     ),
     "14": lab(
-        f"{BREAKS} / {BREAKS} / --iters={{many}} --break=5",
+        f"{BREAKS} / {BREAKS} / --iters={{many}} --break=4",
         Part("queue pair", 1, BOTH, [queue_pair()]),
         Part("where to go on", 2, CLIENT, [agrees]),
         Part("the messages", 3, SERVER, [so_far]),
         Part("ERR and RESET", 4, BOTH, [resets, passes]),
         alone=(
             Harm("status", env=lambda draw: "HV_FAIL=completion:1:10", status=0),  # it goes on
+            Harm(  # all have arrived then
+                "status",
+                env=lambda draw: f"HV_FAIL=completion:{draw['many']}:10",
+                options=" --break=0",
+                status=0,
+            ),
             Harm(
                 "spoilt",
                 env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}",

@@ -4,7 +4,7 @@ import re
 from collections import namedtuple
 
 from check_words import say
-from objects import asked
+from objects import asked, shown
 from sandbox import OTHER
 from wire import count
 
@@ -55,6 +55,7 @@ LATE, GUARD = Harm("late", at("done", 5)), Harm(
 )
 RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
 STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
+SERVER_STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10", role="server")
 VERDICT = Harm("verdict", told("verdict", b"PASS", b"FAIL"), status=1)
 WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
 
@@ -169,8 +170,8 @@ def binds(run, role):
                     "bind",
                     role=role,
                     name={"access": "mw_access_flags"}.get(name, name),
-                    found=hex(f[name]),
-                    right=hex(right),
+                    found=shown(name, f[name]),
+                    right=shown(name, right),
                 )
     return None
 
