@@ -351,12 +351,14 @@ LABS = {
                 "spoilt",
                 env=lambda draw: f"HV_SEND={middle(draw)}:b:{place(draw, draw['odd'])}",
                 peer=True,
+                options=" --break=9",  # later than that message
                 role="server",
             ),
             Harm(
                 "number",
                 env=lambda draw: f"HV_SEND={middle(draw)}:i:{middle(draw)}",
                 peer=True,
+                options=" --break=9",  # later than that message
                 role="server",
             ),
         ),
