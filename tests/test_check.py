@@ -124,7 +124,7 @@ class Newer(Judged):
         within = (
             f"subprocess.run(['env', 'HV_BUILD={BUILT}', '{DEBIAN13}', 'in', 'true'], check=True)"
         )
-        judge = f"import subprocess\n{within}\n{check.JUDGE}"
+        judge = f"\n{within}{check.JUDGE}"
         self.enterContext(mock.patch.object(check, "JUDGE", judge))
 
     def compiled(self, scratch, name, lab, source):
