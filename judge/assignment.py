@@ -18,6 +18,7 @@ WORK = "/run/grade"  # the reference: students' programs may not look at it
 MINE = f"{OPEN}/suite/mine"
 EAGER = {"07": ["chrt", "-f", "1"]}  # what the reference is started by to look at once
 DENSE = Layout(100, 40, 100)  # no gaps
+LONG = Layout(1048577, 2, 1048585)  # more than a buffer of some fixed size may hold
 # One block more than a list holds, of a byte; full lists; long blocks; no gaps; one message a block; a long message.
 AWKWARD = [
     Layout(*n)
@@ -108,6 +109,7 @@ class Examiner(Careful):
         short = Layout(self.random.randint(1, 12), 20, 15)  # it may be inline
         self.move(self.movers, "copy", short)
         self.move(self.movers, "copy", DENSE)
+        self.move(["client"], "copy", LONG)
         self.at_once = EAGER.get(self.lab, [])  # at what it gets
         self.move(["server"], "copy", Layout(8, self.random.randint(20000, 30000), 11))
 
