@@ -142,11 +142,11 @@ class Midway:
         if method == "each":  # three quarters of the packets of blocks and answers
             least = 0.75 * self.layout.block_num * (-(-self.layout.block_size // MTU) + 1)
         least = int(count * max(least, 0.92 * self.single.setdefault(method, took)))
-        messages = f"{count} messages of 64 KiB"
+        messages = f"{count} message{'s' if count > 1 else ''} of 64 KiB"
         if took < least:
             raise Wrong(f"{method}: {took} packets were sent for {messages}; they take {least}")
         if method in ("copy", "contig") and took > count * 1.25 * whole + 8:
-            raise Wrong(f"{method}: {took} packets for {messages} in one piece; {whole} are enough")
+            raise Wrong(f"{method}: {took} packets for {messages} in one piece; {count * whole} are enough")
 
     def in_place(self, run):
         """By sgl the NIC takes each message from the blocks themselves, and puts it there; by contig none."""
