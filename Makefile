@@ -77,8 +77,12 @@ ifeq ($(LAB),fabric) # the forwarding tables of fabric/README.md, step 3
 check:
 	@testenv/deps.sh fabric
 	@TOPOLOGY=fabric/four.net fabric/fabric.sh start 'check-tables "$(or $(FILE),mine)"; :'
+else ifeq ($(LAB),above) # the table of above/README.md, step 7
+check:
+	@testenv/deps.sh wire
+	@above/proof.py check "$(or $(FILE),mine)"
 else
-check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong (LAB=fabric [FILE=mine]: your forwarding tables) ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错（LAB=fabric [FILE=mine]：你的转发表）
+check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong (LAB=fabric or LAB=above [FILE=mine]: your tables) ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错（LAB=fabric 或 LAB=above [FILE=mine]：你填的表）
 	@testenv/deps.sh vm
 	@NOT_YET=0 judge/check.py check "$(LAB)" "$(DIR)"
 endif

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
-# What iser and srp share: the server lends a disk in its memory (brd) by Linux's SCSI target, and the
-# client has it as /dev/sda.
+# What nvme, iser and srp share: the server lends a disk in its memory (brd), the last two by Linux's SCSI target.
+disk=/dev/sda # at the client
 config=/sys/kernel/config
 core=$config/target/core/iblock_0
 block=${BLOCK:-65536} # bytes of one read or write
 
+ready() { mountpoint -q $config || mount -t configfs none $config; }
 lend() { # GROUP - to those who log in there
 	mkdir -p $core/disk
 	echo udev_path=/dev/ram0 >$core/disk/control
@@ -18,5 +18,5 @@ take_back() { # GROUP [DIRECTORY…] - which stand in it
 	rm $1/lun/lun_0/disk
 	rmdir "${@:2}" $1/lun/lun_0 $1 "${1%/*}" $core/disk $core
 }
-put() { dd if="$1" of=/dev/sda bs="$block" oflag=direct conv=nocreat status=none; }
-get() { dd if=/dev/sda of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }
+put() { dd if="$1" of=$disk bs="$block" oflag=direct conv=nocreat status=none; }
+get() { dd if=$disk of="$1" bs="$block" count=$((bytes / block)) iflag=direct status=none; }

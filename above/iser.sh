@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # iSER: iSCSI, whose commands are SCSI's, over RDMA.
-# shellcheck source=above/disk.sh
 . "$here/disk.sh"
 needs=above-iser
 portal=10.0.1.1:3260
@@ -12,7 +10,7 @@ transport=iser
 
 serve() {
 	has ib_isert
-	mountpoint -q $config || mount -t configfs none $config
+	ready
 	lend $group
 	mkdir -p $group/np/$portal
 	[ $transport != iser ] || echo 1 >$group/np/$portal/iser
@@ -29,7 +27,7 @@ join() {
 	iscsid
 	iscsiadm -m node -o new -T $name -p $portal -I $transport >/dev/null &&
 		iscsiadm -m node -T $name -p $portal -l >/dev/null &&
-		until_true 20 [ -b /dev/sda ]
+		until_true 20 [ -b $disk ]
 }
 leave() {
 	iscsiadm -m node -T $name -p $portal -u >/dev/null

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # libfabric: endpoints, in the place of queue pairs. fi_pingpong sends 64 KiB to and fro, and checks each.
 needs=above-libfabric
 compares=itself
@@ -11,9 +10,5 @@ once() {
 	until_true 30 there grep -q ':B9E8 .* 0A' /proc/net/tcp
 	ping $server && wait $!
 }
-serve() { :; }
-join() { :; }
 put() { once; }
 get() { once; }
-leave() { :; }
-unserve() { :; }

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # Open MPI: mpi.c sends messages of 64 KiB between two ranks, by libfabric's reliable datagrams over verbs.
 needs=above-mpi
 program=$root/build/above_mpi
@@ -14,8 +13,5 @@ both() {
 		--mca oob_tcp_if_include eth1 "${by[@]}" "$program" "$@"
 }
 serve() { echo there >/proc/sys/kernel/hostname; } # Open MPI 5 takes two of one name for one
-join() { :; }
 put() { both put "$1"; }
 get() { both get "$1"; }
-leave() { :; }
-unserve() { :; }

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # NFS 4.2: the client mounts a directory of the server. A file's data is not in the RPC call.
 needs=above-nfs
 by=${BY:-rdma}

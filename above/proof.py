@@ -3,9 +3,11 @@
 """Proves from a capture that data went by RDMA, and tells which messages carried it.
 
     proof.py APP FILE.pcap BYTES SAID
+    proof.py check FILE
 
 BYTES were written to the server and read back. SAID is what the client left (run.sh). The
-messages are those of the packets; what each is for stands in messages.txt.
+messages are those of the packets; what each is for stands in messages.txt. check: the lab's table, as a student
+has filled it in, against the captures of all APPs that were run.
 """
 import collections
 import itertools
@@ -15,21 +17,20 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "judge"))
+sys.path[:0] = (os.path.join(os.path.dirname(HERE), name) for name in ("judge", "learn"))
 import ladder  # noqa: E402
+from words import language  # noqa: E402
 
 CLIENT, SERVER = "10.0.1.2", "10.0.1.1"
 SIDES = {CLIENT: "client", SERVER: "server"}
 # GID 0, which UCX takes, is each host's link-local IPv6 address, made from its MAC address.
 IPV6 = {"fe80::5054:ff:fe00:402": CLIENT, "fe80::5054:ff:fe00:401": SERVER}
-ZH = next(
-    (v for v in map(os.environ.get, ("LAB_LANG", "LC_ALL", "LC_MESSAGES", "LANG")) if v), ""
-).lower().startswith("zh")  # fmt: skip
+STEPS = (("write", CLIENT), ("read", SERVER))  # and who has the data
 Message = collections.namedtuple("Message", "side kind size packets time")
 
 
 def said(english, chinese):
-    return chinese if ZH else english
+    return chinese if language() == "zh" else english
 
 
 def others(pcap):
@@ -160,7 +161,7 @@ class Proof:
 def verdict(proof, size, client):
     """The reason why this is no pass, or ''; and the fields of the RESULT line."""
     fields, reason = [], client["why"] if client["status"] != "0" else ""
-    for step, source in (("write", CLIENT), ("read", SERVER)):
+    for step, source in STEPS:
         by, other = proof.carried(step, source)
         fields.append(f"{step}=" + ("+".join(f"{k}:{n}" for k, n in sorted(by.items())) or "0"))
         fields.append(f"{step}_other={other}")
@@ -172,6 +173,36 @@ def verdict(proof, size, client):
     if not reason and int(client["sent_pkts"]) < size // 4096:
         reason = f"not by RDMA: rxe0 counts {client['sent_pkts']} packets sent"
     return reason, fields
+
+
+def entries(app, pcap):
+    """What may stand in the lab's table, column by column: sizes, operations with the data, who invalidates."""
+    proof = Proof(app, pcap)
+    found = messages(proof.packets)
+    written = proof.step("write", found, lambda m: m.time)
+    yield [{str(message.size)} for message in written if message.side == "client"]
+    for step in STEPS:  # 8 KiB and more: all commands and answers together have less
+        yield [{way for way, size in proof.carried(*step)[0].items() if size >= 8192}]
+    yield [{message.side for message in found if message.kind == "INVALIDATE"} or {"nobody"}]
+
+
+def check(path):
+    """Lines such as "nvme 64 READ WRITE server"; SEND+READ: both carry data."""
+    right = wrong = 0
+    with open(path, encoding="utf-8") as file:
+        for app, *filled in filter(None, map(str.split, file)):
+            pcap = f"results/above/{app}.pcap"
+            if not os.path.exists(pcap):
+                print(f"{path}: {app}: " + said("first run", "请先运行") + f" make above APP={app}")
+                continue
+            for entry, allowed in zip(filled, entries(app, pcap)):
+                if set(entry.split("+")) in allowed:
+                    right += 1
+                else:
+                    wrong += 1
+                    print(f"{path}: {app}: " + said(f"no {entry} in {pcap}", f"{pcap} 里不是 {entry}"))
+    print(said(f"right: {right}, wrong: {wrong}", f"正确：{right}，错误：{wrong}"))
+    return 1 if wrong or not right else 0
 
 
 def main(app, pcap, size, file):
@@ -197,4 +228,4 @@ def main(app, pcap, size, file):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(check(sys.argv[2]) if sys.argv[1] == "check" else main(*sys.argv[1:]))

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # RDS: datagrams that arrive, in order, by a socket of the kernel; rds.py sends them.
 needs=above-rds
 program=$here/rds.py
@@ -13,5 +12,4 @@ serve() {
 join() { has rds_rdma; }
 put() { "$program" put "$1"; }
 get() { "$program" get "$1" $bytes; }
-leave() { :; }
 unserve() { kill "$(cat /run/serve.pid)"; }

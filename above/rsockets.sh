@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # rsockets: a library with the calls of sockets; rcopy copies a file by them.
 needs=above-rsockets
 

@@ -17,7 +17,6 @@
 #   BLOCK=4096        bytes of one read or write; nvme and iser
 #   SPOIL="COMMAND"   what the client does between connecting and writing
 # Exit status: 0 all passed, 1 one failed, 77 none failed, one could not run.
-# shellcheck disable=SC2317 # APP.sh calls what looks unreachable
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
@@ -33,7 +32,12 @@ counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
 # mark STEP - the packets from here on belong to it
 mark() { for _ in 1 2 3; do echo "$1" >"/dev/udp/$server/9"; done; } # thrice: one may be lost
 there() { "$root/testenv/there.sh" "$@"; }
-prepare() { :; } # an APP's own: on this machine, before the VMs start
+# An APP has its own of these, where it needs one; prepare: on this machine, before the VMs start.
+prepare() { :; }
+serve() { :; }
+join() { :; }
+leave() { :; }
+unserve() { :; }
 # until_true SECONDS COMMAND…
 until_true() {
 	local end=$((SECONDS + $1))
@@ -89,7 +93,6 @@ client() {
 # outside - on this machine: one APP
 outside() {
 	local pcap=$root/results/above/$app.pcap said=$root/results/above/$app.said status
-	# shellcheck source=/dev/null
 	. "$here/$app.sh"
 	"$root/testenv/deps.sh" build vm wire "$needs" || return 1
 	prepare || return 1
@@ -112,13 +115,11 @@ outside() {
 case ${1:-} in
 --client | --at)
 	app=$2
-	# shellcheck source=/dev/null
 	. "$here/$app.sh"
 	if [ "$1" = --at ]; then "$3"; else client; fi
 	exit
 	;;
 esac
-# shellcheck disable=SC2086 # a list of names
 [ $# -gt 0 ] || set -- $all
 worst=0
 for app; do

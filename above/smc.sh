@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC1091,SC2154 # the names are run.sh's
 # SMC-R: the stream of a TCP program, by RDMA. BY=tcp: the machines have no name in common, so it goes by TCP.
 . "$here/rds.sh"
 program=$here/smc.py

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC2086,SC2154 # the names are run.sh's
 # SRP: SCSI's commands over RDMA, without iSCSI between them.
-# shellcheck source=above/disk.sh
 . "$here/disk.sh"
 needs=vm # the kernels alone
 port=5555
@@ -11,7 +9,7 @@ group=$srpt/$id/$id
 
 serve() {
 	has ib_srpt
-	mountpoint -q $config || mount -t configfs none $config
+	ready
 	mkdir -p $srpt
 	echo $port >$srpt/discovery_auth/rdma_cm_port
 	lend $group
@@ -27,9 +25,9 @@ join() {
 	# 16 pages to a command: 64 KiB
 	echo "id_ext=${id#0x},ioc_guid=${id#0x},dest=$server:$port,cmd_sg_entries=16,sg_tablesize=16" \
 		>/sys/class/infiniband_srp/srp-rxe0-1/add_target
-	until_true 10 [ -b /dev/sda ]
+	until_true 10 [ -b $disk ]
 }
-leave() { echo 1 | tee /sys/class/srp_remote_ports/*/delete >/dev/null && until_true 10 [ ! -b /dev/sda ]; }
+leave() { echo 1 | tee /sys/class/srp_remote_ports/*/delete >/dev/null && until_true 10 [ ! -b $disk ]; }
 unserve() {
 	rm $group/acls/$server/lun_0/disk
 	take_back $group $group/acls/$server/lun_0 $group/acls/$server

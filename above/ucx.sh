@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2034,SC1091,SC2154 # the names are run.sh's
 # UCX, under the same program as in mpi.sh: Open MPI hands each message to UCX, over RC queue pairs.
 . "$here/mpi.sh"
 needs=above-mpi

@@ -130,6 +130,27 @@ class Proof(unittest.TestCase):
             self.assertEqual(proof.returncode, 1 if reason else 0, proof.stderr)
             self.assertIn(reason, proof.stderr)
 
+    def test_the_table_of_the_lab(self):
+        """make check LAB=above, against the capture of this APP: what is right counts, what is wrong is named."""
+        self.assertEqual(run("nvme")[0], 0)
+        for row, status, words in (
+            ("nvme 64 READ WRITE server\n", 0, ["right: 4, wrong: 0"]),
+            (
+                "nvme 65536 READ+SEND READ\n",
+                1,
+                ["no 65536", r"no READ\+SEND", "no READ in", "right: 0, wrong: 3"],
+            ),
+            ("nvme 64\nother 1\n", 0, ["first run make above APP=other", "right: 1, wrong: 0"]),
+            ("", 1, ["right: 0"]),
+        ):
+            with self.subTest(row=row), tempfile.NamedTemporaryFile("w") as mine:
+                mine.write(row)
+                mine.flush()
+                said = ran(["make", "-s", "check", "LAB=above", f"FILE={mine.name}"], cwd=ROOT)
+                self.assertEqual(bool(said.returncode), bool(status), said)
+                for each in words:
+                    self.assertRegex(said.stdout, each)
+
 
 if __name__ == "__main__":
     main()
