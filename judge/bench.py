@@ -146,7 +146,9 @@ class Midway:
         if took < least:
             raise Wrong(f"{method}: {took} packets were sent for {messages}; they take {least}")
         if method in ("copy", "contig") and took > count * 1.25 * whole + 8:
-            raise Wrong(f"{method}: {took} packets for {messages} in one piece; {count * whole} are enough")
+            raise Wrong(
+                f"{method}: {took} packets for {messages} in one piece; {count * whole} are enough"
+            )
 
     def in_place(self, run):
         """By sgl the NIC takes each message from the blocks themselves, and puts it there; by contig none."""

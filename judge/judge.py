@@ -73,7 +73,7 @@ class Judge:
     def alone(self, harm):
         """What is wrong with how a side takes it."""
         role = harm.role
-        if harm.status == 0 and self.once((role,)).status(role):
+        if harm.status == 0 and not (plain := self.once((role,))).spoilt and plain.status(role):
             return None  # it fails without it, too
         run = self.run((role,), harm)
         self.last = run, role

@@ -19,6 +19,7 @@ from objects import asked, made, only, queue_pair, region, room, states
 from wire import (
     arms,
     completes,
+    completion_of,
     count,
     data_right,
     no_rnr,
@@ -43,7 +44,7 @@ from messages import (
     RKEY,
     RR,
     RW,
-    SERVER_STATUS,
+    EACH_STATUS,
     STATUS,
     VERDICT,
     WR_ID,
@@ -57,6 +58,7 @@ from messages import (
     place,
     refilled,
     size,
+    status,
     text,
     text_and_back,
     to_peer,
@@ -126,6 +128,7 @@ LABS = {
                 peer=True,
             ),
         ),
+        alone=EACH_STATUS,
     ),
     "03": lab(
         f"{SIZES} / {SIZES} / --size={{big}} --iters={{few}}",
@@ -151,7 +154,7 @@ LABS = {
             Harm("stale", env=lambda draw: f"HV_STALE={middle(draw)}:{place(draw, draw['odd'])}"),
             GUARD,
         ),
-        alone=(RKEY, VERDICT),
+        alone=(RKEY, VERDICT, LATE._replace(role="server")),
     ),
     "04": lab(
         "--iters={few} --seed={seed} / --iters={few} --seed={seed} / --iters={few}",
@@ -167,10 +170,12 @@ LABS = {
         harms=(Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 1}:0"), LATE),
         alone=(
             Harm("stale", env=lambda draw: f"HV_STALE={draw['few'] + 3}:0"),
+            Harm("stale", env=lambda draw: "HV_STALE=2:0"),
             STATUS,
             WR_ID,
             VERDICT,
             Harm("no atomics", env=lambda draw: "HV_DEVICE=no-atomics", status=77),
+            Harm("more atomics", env=lambda draw: "HV_DEVICE=global-atomics", status=0),
         ),
     ),
     "08": lab(
@@ -196,7 +201,7 @@ LABS = {
         ),
         alone=(
             STATUS,
-            SERVER_STATUS,
+            status(1, "server"),
             Harm(
                 "spoilt",
                 env=lambda draw: "HV_SEND={}:b:{}".format(
@@ -236,6 +241,7 @@ LABS = {
             Harm("not due", env=lambda draw: "HV_SEND=2:i:60000", peer=True, status=0),
             Harm("stranger", env=lambda draw: "HV_STRANGER=2", status=0),
         ),
+        alone=EACH_STATUS,
     ),
     "10": lab(
         "--iters={many} --seed={seed} / --iters={many} --seed={seed} / --iters={many}",
@@ -260,6 +266,8 @@ LABS = {
         ),
         Part("limit and refill", 4, SERVER, [refilled, no_rnr("server"), passes]),
         alone=(
+            STATUS,
+            status(2),
             Harm(
                 "spoilt",
                 env=lambda draw: f"HV_SEND={draw['many'] // 2}:b:{place(draw, 1024)}",
@@ -282,8 +290,14 @@ LABS = {
             "WRITE and READ",
             4,
             BOTH,
-            [sends("client", text_and_back), only("client", completes), passes],
+            [
+                sends("client", text_and_back),
+                only("client", completes),
+                completion_of("RDMA READ", 2),
+                passes,
+            ],
         ),
+        alone=(STATUS, status(1, "server")),
     ),
     "12": lab(
         f"{SIZES} --inline=90 / {SIZES} / --sig-all",
@@ -297,6 +311,7 @@ LABS = {
         Part("the completions", 3, BOTH, [passes], [verdict, passes]),
         alone=(
             STATUS,
+            status(1, "server"),
             WR_ID,
             Harm(
                 "spoilt",
@@ -331,7 +346,18 @@ LABS = {
                 count("bind", "binds", "server", lambda run: asked(run, "iters")),
             ],
         ),
-        Part("the client's WRITEs", 4, BOTH, [sends("client", loans), *map(no_rnr, BOTH), passes]),
+        Part(
+            "the client's WRITEs",
+            4,
+            BOTH,
+            [
+                sends("client", loans),
+                completion_of("SEND with invalidate", 0, lambda run: asked(run, "iters")),
+                *map(no_rnr, BOTH),
+                passes,
+            ],
+        ),
+        alone=EACH_STATUS,
     ),
     "14": lab(
         f"{BREAKS} / {BREAKS} / --iters={{many}} --break=4",

@@ -54,8 +54,15 @@ LATE, GUARD = Harm("late", at("done", 5)), Harm(
     "guard", at("done", lambda run: asked(run, "size", 8) + 3)
 )
 RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
-STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10")
-SERVER_STATUS = Harm("status", env=lambda draw: "HV_FAIL=completion:1:10", role="server")
+
+
+def status(number, role="client"):
+    """Its completion with this number: of a request, or of a receive."""
+    return Harm("status", env=lambda draw: f"HV_FAIL=completion:{number}:10", role=role)
+
+
+STATUS = status(1)
+EACH_STATUS = [status(number, role) for role in OTHER for number in (1, 2)]
 VERDICT = Harm("verdict", told("verdict", b"PASS", b"FAIL"), status=1)
 WR_ID = Harm("wr id", env=lambda draw: "HV_FAIL=wr_id:1:4097")
 
@@ -177,7 +184,10 @@ def binds(run, role):
 
 
 def refilled(run, role):
-    """The server's limit is set once, and once more with each refill."""
+    """The server's limit is set once, and once more with each refill: to half of the SRQ's 128 receives."""
+    for f in run.of(role, "srq_limit"):
+        if f["limit"] != 64:
+            return say("limit", role=role, found=f["limit"], right=64)
     said = re.search(r"refills=(\d+)", " ".join(run.said(role)))
     return count("srq_limit", "srq limit", "server", lambda _: 1 + int(said[1]) if said else 1)(
         run, role

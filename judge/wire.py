@@ -199,6 +199,20 @@ def no_rnr(role):
     return only(role, demand)
 
 
+def completion_of(what, opcode, number=lambda run: 1):
+    """So many of the client's requests of this kind have one. opcode: enum ibv_wc_opcode."""
+
+    def demand(run, role):
+        found = sum(f["opcode"] == opcode for f in run.completions(role))
+        return (
+            say("unsignalled", role=role, what=what, found=number(run))
+            if found < number(run)
+            else None
+        )
+
+    return only("client", demand)
+
+
 def completes(run, role):
     """No request of its own has failed."""
     bad = next((f["status"] for f in run.completions(role) if f["status"]), None)

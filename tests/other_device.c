@@ -2,6 +2,7 @@
 /*
  * Preloaded into a sample, makes the device look like another one, as HV_DEVICE says:
  *   no-atomics    its atomic_cap is ATOMIC_NONE
+ *   global-atomics  its atomic_cap is ATOMIC_GLOB
  *   roce-v1       all its GIDs are of RoCE v1
  *   iwarp:NAME    the device of this name is iWARP
  *   infiniband:NAME/INTERFACE,...   these devices have ports on InfiniBand, and these are the IPoIB
@@ -79,6 +80,7 @@ struct ibv_device **ibv_get_device_list(int *count) {
 
 static void disguise(struct ibv_device_attr *attr) {
     if (is("no-atomics")) attr->atomic_cap = IBV_ATOMIC_NONE;
+    if (is("global-atomics")) attr->atomic_cap = IBV_ATOMIC_GLOB;
     sscanf(wanted(), "wrs:%d", &attr->max_qp_wr);
     sscanf(wanted(), "sges:%d:%d", &attr->max_sge, &attr->max_sge_rd);
     if (strstr(wanted(), ":r")) attr->max_qp_init_rd_atom = 4;
