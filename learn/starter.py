@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The samples without the lines that the student has to write.
 
-    starter.py make LAB [DIR]       writes the starter of a lab (01 to 18) into the new directory DIR
-                                    (default: my01, ...) beside the samples
-    starter.py part LAB K DIR       the same, with TODO 1 to K written as in the sample
+    starter.py make LAB [DIR]    writes the starter of a lab (01 to 18) into the new directory DIR
+                                 (default: my01, ...) beside the samples
 
 places.txt says what is left out, places.zh.txt the same in Chinese. The comments in there stay: they are the
 specification.
@@ -45,8 +44,7 @@ def places():
 def listed(name):
     """The same, as such a file has them."""
     found, lab, place = {}, None, None
-    path = f"{HERE}/{name}"
-    for line in read(path).splitlines() if os.path.exists(path) else ():
+    for line in read(f"{HERE}/{name}").splitlines():
         if line.startswith("== "):
             lab = found[line[3:]] = []
         elif line.startswith(("-- ", "++ ")):  # ++: the TODO before goes on here
@@ -88,8 +86,6 @@ def region(lines, place):
         if "to" in place
         else line_with(lines, place["before"], name)
     )
-    if end <= first:
-        sys.exit(f"starter: {name}: its last line stands before its first one")
     while not lines[end - 1]:
         end -= 1
     return first, end
@@ -147,12 +143,6 @@ def starter(source, listed, written=0):
     return "\n".join(lines)
 
 
-def solution(source, listed):
-    """Of each place its number and the sample's lines."""
-    lines = source.split("\n")
-    return [(place["number"], lines[slice(*region(lines, place))]) for place in listed]
-
-
 def unwritten(source):
     """The number of the first TODO that is not written in a program, or 0."""
     return min(map(int, re.findall(UNWRITTEN, source)), default=0)
@@ -183,22 +173,18 @@ def write(lab, text, directory):
     path = sample_of(lab)
     name, place = os.path.basename(path), f"{ROOT}/{directory}"
     os.mkdir(place)
-    try:
-        shutil.copy(f"{os.path.dirname(path)}/Makefile", place)
-        with open(f"{place}/{name}", "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError:  # half a starter would stand in the way of the next one
-        shutil.rmtree(place)
-        raise
+    shutil.copy(f"{os.path.dirname(path)}/Makefile", place)
+    with open(f"{place}/{name}", "w", encoding="utf-8") as file:
+        file.write(text)
     return f"{directory}/{name}"
 
 
-def starter_of(lab, written=0):
+def starter_of(lab):
     """The text of a lab's starter. In what release.py packs, it stands in the sample's place."""
     text, listed = read(sample_of(lab)), places()
     if lab in listed:
-        return starter(text, listed[lab], written)
-    if written or not unwritten(text):
+        return starter(text, listed[lab])
+    if not unwritten(text):
         sys.exit(say("was the sample", lab=lab))
     return text
 
@@ -213,8 +199,6 @@ def make(lab, directory):
 def main(arguments):
     if arguments[:1] == ["make"] and len(arguments) in (2, 3):
         make(arguments[1], "".join(arguments[2:]))
-    elif arguments[:1] == ["part"] and len(arguments) == 4 and arguments[2].isdecimal():
-        print(write(arguments[1], starter_of(arguments[1], int(arguments[2])), arguments[3]))
     else:
         print(__doc__.strip(), file=sys.stderr)
         sys.exit(2)

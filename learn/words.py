@@ -6,13 +6,11 @@ import json
 import os
 import re
 import sys
-import textwrap
 import unicodedata
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 with open(f"{HERE}/words.json", encoding="utf-8") as sentences:
     TABLES = json.load(sentences)
-ENGLISH, CHINESE = TABLES["en"], TABLES["zh"]
 with open(f"{HERE}/show/words.json", encoding="utf-8") as sentences:
     STATUSES = json.load(sentences)["en"]["status"]  # of a completion: what ibv_wc_status_str says
 
@@ -24,12 +22,8 @@ def language():
 
 
 def wrapped(text, lead=""):
-    """A paragraph in lines, each with lead in front. Chinese has no blanks to break it at: a terminal does it."""
-    if language() == "zh":
-        return lead + text
-    return textwrap.fill(
-        text, 100, initial_indent=lead, subsequent_indent=lead, break_on_hyphens=False
-    )
+    """A paragraph in lines, each with lead in front."""
+    return "\n".join(lead + line.rstrip() for line in folded(text, 100 - len(lead)))
 
 
 def columns(text):

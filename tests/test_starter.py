@@ -66,11 +66,17 @@ def lines_of(text):
     return [re.sub(r"\s+", "", line) for line in re.sub(r"(?s)/\*.*?\*/", "", text).splitlines()]
 
 
+def solution(source, listed):
+    """Of each place its number and the sample's lines."""
+    lines = source.split("\n")
+    return [(place["number"], lines[slice(*starter.region(lines, place))]) for place in listed]
+
+
 def secret(lab):
     """The lines that are in the lab's places, and not also in the rest of the sample."""
     _, sample = source_of(lab)
     given = lines_of(starter.starter(sample, PLACES[lab]))
-    hidden = sum((region for _, region in starter.solution(sample, PLACES[lab])), [])
+    hidden = sum((region for _, region in solution(sample, PLACES[lab])), [])
     return [line for line in lines_of("\n".join(hidden)) if line not in given]
 
 
@@ -88,7 +94,7 @@ class Places(unittest.TestCase):
             chinese = starter.places()
         for lab, places in PLACES.items():
             _, sample = source_of(lab)
-            regions = starter.solution(sample, places)
+            regions = solution(sample, places)
             for written in range(last(lab) + 1):
                 with self.subTest(lab=lab, written=written):
                     text = starter.starter(sample, places, written)
@@ -112,6 +118,14 @@ class Places(unittest.TestCase):
                 self.assertIn(line, rest)
 
 
+STATE = """
+import sys, starter
+lab, written, directory = sys.argv[1:]
+text = starter.starter(starter.read(starter.sample_of(lab)), starter.places()[lab], int(written))
+starter.write(lab, text, directory)
+"""
+
+
 class HalfWay(unittest.TestCase):
     """That they stop where they are not written yet, test_check.py sees."""
 
@@ -123,7 +137,8 @@ class HalfWay(unittest.TestCase):
         """Of two states one is a Chinese starter's."""
         directory = f"state{lab}{written}"
         language = "zh" if written % 2 else "en"
-        run("learn/starter.py", "part", lab, str(written), directory, LAB_LANG=language)
+        command = ("python3", "-c", STATE, lab, str(written), directory)
+        run(*command, PYTHONPATH="learn", LAB_LANG=language)
         done = run("make", "-s", "-C", directory, "CFLAGS=-O2 -Werror")
         return done.returncode, done.stdout + done.stderr
 

@@ -161,7 +161,7 @@ class Tools(unittest.TestCase):
         """(name, English, Chinese)"""
         show = json.loads(read("learn/show/words.json"))
         yield "show", *(self.flat(show[language]) for language in ("en", "zh"))
-        yield "words", words.ENGLISH, words.CHINESE
+        yield "words", words.TABLES["en"], words.TABLES["zh"]
         check = [check_words.table(language).items() for language in ("en", "zh")]
         yield "check", *({k: v for k, v in each if not k.startswith("value ")} for each in check)
         yield "hints", self.hints("hints.txt"), self.hints("hints.zh.txt")

@@ -4,18 +4,19 @@
     show.py LAB [DIR] [client's arguments]     DIR: your own program instead of the sample ("": none)
 Two small VMs run the pair (HOSTS=1: one host, this machine if it has an RDMA device). What each side
 did is in results/show/LAB/: trace.py says in which files, and timeline.py puts it into one order."""
-import glob
 import html
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(f"{HERE}/../..")
 sys.path[:0] = [f"{ROOT}/learn"]
+from starter import read, sample_of  # noqa: E402
 from timeline import Run  # noqa: E402
 from words import language, say, writing  # noqa: E402
 
@@ -36,11 +37,6 @@ SMALL = {
 }
 
 
-def read(path):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
 def write_page(lab, title, command):
     run = Run(f"{ROOT}/results/show/{lab}", HOSTS).page(title, command)
     page = read(f"{HERE}/show.html")
@@ -55,15 +51,14 @@ def write_page(lab, title, command):
 def prepared(lab, own, *arguments):
     """Builds the program and empties the run's folder. What testenv.sh is to run, and the page's title; None: it
     doesn't build."""
-    where = own or next(iter(glob.glob(f"{ROOT}/{lab}_*") if lab else ()), "")
+    where = own or os.path.dirname(sample_of(lab))
     if not os.path.exists(f"{where}/Makefile"):
-        sys.exit(say("show what", lab=lab, directory=own))
+        sys.exit(say("show what", directory=own))
     program = re.search(r"(?m)^SAMPLE *= *(\S+)", read(f"{where}/Makefile"))[1]
     arguments = arguments or SMALL.get(lab, "").split()
     folder = f"{ROOT}/results/show/{lab}"
-    os.makedirs(folder, exist_ok=True)
-    for path in glob.glob(f"{folder}/*"):
-        os.remove(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
     preloaded = "gcc -O2 -U_FORTIFY_SOURCE -fPIC -shared -o".split()
     for build in (
         ["make", "-s", "--no-print-directory", "-C", where],
@@ -96,7 +91,7 @@ def main(lab="", own="", *arguments):
             env={**os.environ, "TESTENV_HOSTS": str(HOSTS)},
         ).returncode
     if not os.path.exists(f"{ROOT}/results/show/{lab}/client.said"):
-        print(read(f"{ROOT}/{said}"), end="")
+        subprocess.run(["cat", f"{ROOT}/{said}"], check=False)
         print(say("show failed"), file=sys.stderr)
         return status or 1
     write_page(lab, *title)

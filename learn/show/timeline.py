@@ -216,7 +216,7 @@ class Run:
             }
         opcode, psn = event["bth"][0], int.from_bytes(event["bth"][9:12], "big")
         requester = OTHER[event["s"]] if opcode in ANSWERS else event["s"]
-        name, _ = OPCODES.get(opcode) or OPCODES.get(opcode % 32) or (f"opcode {opcode}", 0)
+        name, _ = OPCODES.get(opcode) or OPCODES[opcode % 32]
         psn = relative(psn, first.setdefault((requester, opcode == 100), psn))
         return {"name": name, "psn": psn, "bytes": None, "carries": "", "captured": False}
 
