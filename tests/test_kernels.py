@@ -192,8 +192,8 @@ class Stopped(unittest.TestCase):
         good = os.path.join(self.cache, "good")
         os.rename(vm, good)
         for wrong in (
-            "printf changed! | dd of=state bs=1M seek=50 conv=notrunc status=none",
-            "rm sum",
+            "truncate -s 50M state",
+            "rm state",
         ):
             with self.subTest(wrong=wrong):
                 shutil.copytree(good, vm)
