@@ -115,7 +115,7 @@ cheatsheet: ## statuses, attributes, rights, operations and limits: from referen
 
 handin: deps ## STUDENT=ID [LAB=05]: run all with your layout; pack what you hand in ## STUDENT=学号 [LAB=05]：用你的布局运行全部，打包要上交的内容
 	@$(MAKE) --no-print-directory -s all
-	@teach/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)" "$(ANSWERS)"
+	@teach/handin.sh "$(STUDENT)" "$(or $(LAB),05)" "$(DIR)"
 
 .PHONY: starter check hint watch progress break answers show cheatsheet handin
 

@@ -1,36 +1,29 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Finds the hand-ins in what a learning platform delivers: folders in folders, names in front of a file's own, or one
 zip of all. A hand-in is the zip that make handin wrote, packed or not: what holds its manifest; for grade-program
-also a folder with C files. Archives come from strangers: only short regular files are taken out, into a place of their
-own."""
+also a folder with C files. Archives come from strangers."""
 import hashlib
 import os
 import re
-import stat
 import tempfile
 import time
 import zipfile
 from contextlib import suppress
-from pathlib import PurePosixPath
 
-from expected import SAMPLES, VALID_ID
+from expected import ROOT, SAMPLES, VALID_ID
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_FILES, MOST_BYTES, DEEPEST = 500, 8 << 20, 20  # of one archive; folders in folders
 CLASS_FILES, CLASS_BYTES = 50000, 1 << 30  # of the one zip that a platform makes of a class
 ARCHIVES = 2  # one in the other: a class's, and a hand-in's
 SOURCE = re.compile(r"(\.[ch]|\.mk|(^|/)(GNU)?[Mm]akefile)$")
 RECEIPT = re.compile(r"_attempt_[\d-]+\.txt$")  # Blackboard's own
 FIRST = re.compile(rf"HANDIN version=2 student=({VALID_ID.pattern}) lab=(0[567]) sizes=\S+")
-# What is shown of strangers' names and lines: ASCII, Latin and Chinese, nothing that a terminal obeys.
-HIDDEN = re.compile(
-    "[^ -~\u00b7\u00c0-\u024f\u3001-\u3011\u3400-\u9fff\uff01-\uff5e\U00020000-\U000323af]"
-)
 
 
 def printable(text, width):
-    """With ? for what is hidden, cut at width."""
-    return HIDDEN.sub("?", text if len(text) <= width else text[: width - 3] + "...")
+    """With ? for what a terminal may obey, cut at width."""
+    text = text if len(text) <= width else text[: width - 3] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def regular(path):
@@ -66,12 +59,8 @@ class Handin:
     def __init__(self, name, folder, refused=""):
         self.name, self.folder = printable(name, 200), folder
         self.student, self.lab, self.when, self.end = "", "", 0.0, ""
-        self.digests, self.base, self.program = (
-            {},
-            folder,
-            [],
-        )  # by the manifest; the program's place and files
-        self.runs, self.figures = {}, {}  # by part: the lines of each side; by point
+        self.base, self.program = folder, []  # its place and files
+        self.digests, self.runs, self.figures = {}, {}, {}  # by file; part and side; point
         self.reasons, self.remarks = {}, []  # by part, why it is wrong; notes
         self.shared = []  # with whom it has a run in common
         self.parts = []  # see settle in grade.py
@@ -131,29 +120,18 @@ class Handin:
 
 
 def unpack(path, into, most=(MOST_FILES, MOST_BYTES)):
-    """Returns why it can't be, or nothing."""
-    files, left = 0, most[1]
+    """Returns why it can't be, or nothing. What extract makes are regular files within, as long as is said."""
     try:
         with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                name = info.filename.replace("\\", "/")  # as old Windows' programs write it
-                place = PurePosixPath(name)
-                if place.is_absolute() or ".." in place.parts:
-                    return "an archive with a name that leads out of it"
-                regular_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-                if name[-1:] == "/" or not regular_file or not all(map(shown, place.parts)):
-                    continue
-                files, left = files + 1, left - info.file_size
-                if left < 0 or files > most[0] or len(place.parts) > DEEPEST:
-                    limits = (
-                        f"{most[0]} files, {most[1] >> 20} MiB or {DEEPEST} folders in each other"
-                    )
-                    return f"an archive of more than {limits}"
-                target = os.path.join(into, *place.parts)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                with archive.open(info) as source, open(target, "xb") as file:
-                    file.write(source.read(info.file_size))  # no more, whatever comes
-                os.utime(target, (time.mktime((*info.date_time, 0, 0, -1)),) * 2)
+            files = [info for info in archive.infolist() if not info.is_dir()]
+            deepest = max((info.filename.count("/") for info in files), default=0)
+            size = sum(info.file_size for info in files)
+            if len(files) > most[0] or size > most[1] or deepest > DEEPEST:
+                limits = f"{most[0]} files, {most[1] >> 20} MiB or {DEEPEST} folders in each other"
+                return f"an archive of more than {limits}"
+            for info in files:
+                when = time.mktime((*info.date_time, 0, 0, -1))
+                os.utime(archive.extract(info, into), (when, when))
     except Exception as error:  # pylint: disable=broad-exception-caught # zipfile raises anything
         return f"an archive that can't be read ({type(error).__name__})"
     return ""
@@ -163,7 +141,7 @@ def is_one(folder, names):
     """Has it a manifest, or is it a program alone?"""
     return "manifest" in names or (
         any(map(SOURCE.search, names))
-        and not any(f.endswith("/manifest") or begins(f, 2) == b"PK" for f in files_of(folder))
+        and not any(f.endswith(("/manifest", ".zip")) for f in files_of(folder))
     )
 
 

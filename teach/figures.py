@@ -3,12 +3,13 @@
 of them again? Never how fast anything is."""
 import re
 from collections import namedtuple
+from statistics import median
 
 from expected import METHODS, Layout, of_student, plan
 
-# Measured again in virtual time, more than half of the values of a method, or with a layout, lie within the first,
-# each within the third. (Of 700 none was off by 1.06.) Looser for 07, whose latencies vary by 5 %, and for a program that
-# prints while it moves messages, which costs time here alone.
+# Measured again in virtual time, the median of a method's values lies within the first, each within the third.
+# (Of 700 none was off by 1.06.) Looser for 07, whose latencies vary by 5 %, and for a program that prints while it moves
+# messages, which costs time here alone.
 SLACK, LOOSER, MOST = 1.03, 1.06, 1.15
 FIGURE = r"(?=[0-9.]*[1-9])([0-9]{1,12}\.[0-9]{1,9})"  # not 0
 BENCH = re.compile(
@@ -63,14 +64,11 @@ def confirm(h, row):
     found = {name: better(h.figures[name], rounds[name]) for name in rounds}
     slack = LOOSER if h.lab == "07" else SLACK
     above = LOOSER if row.get("prints") else slack
-
-    def often(word):
-        """Is half of the values odd, of a method or with a block size and length?"""
-        values = [x for name in found if word in name.split(" ", 1) for x in found[name]]
-        return 2 * sum(not 1 / slack < x < above for x in values) >= max(len(values), 4)
-
-    for name in sorted(found, key=lambda name: -max(map(off, found[name]))):
-        if max(map(off, found[name])) > MOST or any(map(often, name.split(" ", 1))):
+    for method in METHODS:
+        names = [name for name in found if name.split()[0] == method]
+        values = [value for name in names for value in found[name]]
+        if values and not (max(map(off, values)) < MOST and 1 / slack < median(values) < above):
+            name = max(names, key=lambda name: max(map(off, found[name])))
             f, (p50, bandwidth) = h.figures[name], rounds[name][-1]
             return (
                 f"{name} bytes: handed in {f.p50:.1f} us and {f.bandwidth:.1f} MB/s; "

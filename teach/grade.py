@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 
@@ -133,9 +132,6 @@ def table(hs, roster):
             "score": points(h, "text")[0],
             "program": points(h, "program")[0] if h.row else "",
             "seed": h.row["seed"] if h.row else "",
-            "handed_in": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(h.when))
-            if h.when
-            else "",
             "counts": "yes" if h.counts else "no",
             "total": h.total,
             "first_reason": "; ".join(reasons[:1] + h.shared or h.remarks).replace("\n", " "),

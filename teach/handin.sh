@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
-#   handin.sh ID LAB [DIR [ANSWERS]]
+#   handin.sh ID LAB [DIR]
 # Runs what a student hands in. In results/handin-ID lie then: runs/, what each run printed; program/; answers.txt; and
 # a manifest of them all, which begins with ID and LAB and ends with how it went. Packed, this is handin-ID.zip, the
 # hand-in. LAB: 05, 06 or 07, the one to measure; DIR: the program of it (else my05, or the sample's directory);
-# ANSWERS: a text file (else answers.txt). On the RDMA device that is there, or in the VM, then in virtual time.
+# ANSWERS=FILE: another one than answers.txt. On the RDMA device that is there, or in the VM, then in virtual time.
 # It is packed whatever happens.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -76,19 +76,17 @@ if [ "${1:-}" = inside ]; then
 	exit
 fi
 
-id=${1:-} lab=${2:-05} dir=${3:-} answers=${4:-}
+id=${1:-} lab=${2:-05} dir=${3:-} answers=${ANSWERS:-answers.txt}
 layout=$(teach/expected.py "$id") || exit 2
 [[ $lab =~ ^0[567]$ ]] || die "LAB=$lab is not 05, 06 or 07"
 [ -n "$dir" ] || { [ -d "my$lab" ] && dir=my$lab; } || dir=$(echo "$lab"_*)
 [ -f "$dir/Makefile" ] || die "$dir is no directory like those of make starter"
-[ -z "$answers" ] || [ -r "$answers" ] || die "cannot read $answers"
-[ -n "$answers" ] || [ ! -r answers.txt ] || answers=answers.txt
-[ -z "$answers" ] || learn/answers.py plain "$answers" >/dev/null || exit # says why, before all is run
+learn/answers.py count "$answers" >/dev/null || exit # says why, before all is run
 
 for own in "$dir" my0[1-7]; do
 	[ ! -f "$own/Makefile" ] || make -s -C "$own" >&2 # what fails here, fails below
 done
-sizes=$(sed -n 's/^sizes //p' teach/rubric.txt)
+sizes=$(sed -n 's/^sizes = //p' teach/rubric.txt)
 if [ "${TESTENV:-}" = vm ] || ! testenv/testenv.sh has-device; then
 	export TESTENV_CLOCK=virtual
 fi
@@ -101,17 +99,17 @@ TESTENV_LIMIT=${TESTENV_LIMIT:-1200} testenv/testenv.sh run \
 status=$?
 [ $status -eq 0 ] || [ "$end" = interrupted ] || end="failed, exit status $status"
 (cd "$dir" && find . -type f \( -name '*.[ch]' -o -name Makefile \) -exec cp --parents -t "$OLDPWD/$out/program" {} +)
-[ -z "$answers" ] || learn/answers.py plain "$answers" >"$out/answers.txt"
-count=$(learn/answers.py count ${answers:+"$answers"})
+[ ! -e "$answers" ] || cat "$answers" >"$out/answers.txt"
+count=$(learn/answers.py count "$answers")
 sums=$(cd "$out" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum)
 printf '%s\n' "HANDIN version=2 student=$id lab=$lab sizes=$sizes" "$sums" "end $end ($count)" >"$out/manifest"
 python3 -m zipfile -c "handin-$id.zip" "$out/." || exit
 odd=$(RESULTS=/dev/null teach/grade.py "$out" | grep -A2 ' == FAIL')
 echo "handin-$id.zip: $end ($count); with $dir. This is what you hand in; what is in it: $out" >&2
 [ -z "$odd" ] || printf '%s\n' "what make grade will say of it:" "$odd" >&2
-if [ -n "$answers" ]; then
+if [ -e "$answers" ]; then
 	learn/answers.py "$answers" >&2
 else
-	echo "no answers.txt: $count (make answers makes the file)" >&2
+	echo "no $answers: $count (make answers makes the file)" >&2
 fi
 [ "$end" = 'runs complete' ]

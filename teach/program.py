@@ -19,7 +19,7 @@ from pathlib import Path
 
 import collect
 import expected
-from collect import ROOT
+from expected import ROOT
 from rubric import RESULTS, known, read_rubric
 
 sys.path.insert(1, f"{ROOT}/judge")  # before Python's own trace
@@ -31,23 +31,16 @@ ONLY = os.environ.get("ONLY", "").split()
 def put_together(h, seed, built):
     """What the VM takes: the reference, the suite without samples, the hand-in."""
     often = f"BATCH = {random.Random(seed).randint(64, 128)}"  # receives; 07's sample acknowledges after 256
-    text = (
-        Path(build.starter.sample_of(h.lab))
-        .read_text("utf-8")
-        .replace("BATCH = QUEUE_SIZE / 4", often)
-    )
-    Path(built, "reference.c").write_text(text, "utf-8")
+    text = build.starter.read(build.starter.sample_of(h.lab))
+    text = text.replace("BATCH = QUEUE_SIZE / 4", often)
+    objects = build.pieces.suite_objects()
+    words = ("-O2", "-xnone", *objects, "-libverbs")
+    assert build.pieces.compiled(text, f"{built}/reference", *words)
     for part in ("common", "blocks"):
         shutil.copytree(f"{ROOT}/{part}", f"{built}/suite/{part}")
     os.makedirs(f"{built}/suite/build/objects")
-    for path in Path(f"{built}/suite").glob("*/*.c"):  # no object of a file that is no longer there
-        shutil.copy(f"{ROOT}/build/objects/{path.stem}.o", f"{built}/suite/build/objects")
-    subprocess.run(
-        "gcc -O2 -o reference -Isuite/common -Isuite/blocks reference.c suite/build/objects/*.o -libverbs",
-        shell=True,
-        check=True,
-        cwd=built,
-    )
+    for path in objects:
+        shutil.copy(path, f"{built}/suite/build/objects")
     for path in h.program:  # as new: make warns of files of the future
         at = f"{built}/hand-in/{os.path.relpath(path, h.base)}"
         os.makedirs(os.path.dirname(at), exist_ok=True)

@@ -4,11 +4,8 @@
 
     release.py LAB...       05 06 07, or all
 
-In there these labs' samples are starters. What would give their solutions away is left out: what places.txt
-says of them, what students get wrong (tests/mistakes), since a patch shows the lines around its change.
-make check runs a student's program against the sample: so learn/reference/PROCESSOR holds these, built,
-without symbols.
-"""
+In there these labs' samples are starters, and what would give their solutions away is left out: see README.md.
+make check takes the samples as they are built in learn/reference/PROCESSOR."""
 import glob
 import os
 import shutil
@@ -68,9 +65,7 @@ def release(labs):
             for patch in glob.glob(f"{root}/tests/mistakes/*.patch"):
                 if starter.read(patch).startswith(f"sample: {lab}_"):
                     os.remove(patch)
-        subprocess.run(
-            ["tar", "-C", tree, "-czf", "results/hello-verbs.tar.gz", "hello-verbs"], check=True
-        )
+        shutil.make_archive("results/hello-verbs", "gztar", tree, "hello-verbs")
     print(f"results/hello-verbs.tar.gz holds the suite with starters for {', '.join(labs)}")
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Reads what the parts of a hand-in are worth (rubric.txt), and what grade-program found of its program."""
+import configparser
 import json
 import os
 from collections import namedtuple
 from contextlib import suppress
 
-from collect import ROOT, begins
-from expected import SAMPLES, plan
+from collect import begins
+from expected import ROOT, SAMPLES
 
 RESULTS = os.environ.get("RESULTS", f"{ROOT}/results/programs.jsonl")
 PARTS = {
@@ -20,23 +21,14 @@ Rubric = namedtuple("Rubric", "text program shares sizes")
 
 
 def read_rubric(path=f"{ROOT}/teach/rubric.txt"):
-    points, shares, sizes = {"text": {}, "program": {}}, {}, ""
-    with open(path, encoding="utf-8") as file:
-        lines = [line.split() for line in file if line.strip() and line[0] != "#"]
-    for name, *values in lines:
-        if name == "total":
-            shares = {group: int(share) for group, share in (value.split("=") for value in values)}
-            continue
-        (value,) = values
-        if name == "sizes":
-            sizes = value
-            plan(sizes, 17)  # or they can't be measured
-            continue
-        group = next((group for group in PARTS if name in PARTS[group]), None)
-        if not group:
-            raise ValueError(f"{path}: there is no part {name}")
-        points[group][name] = int(value)
-    return Rubric(*points.values(), shares, sizes)
+    file = configparser.ConfigParser()
+    file.read(path, "utf-8")
+    sections = ("text", "program", "total")
+    points = [{name: int(value) for name, value in file[group].items()} for group in sections]
+    for group, worth in zip(PARTS, points):
+        if odd := worth.keys() - PARTS[group]:
+            raise ValueError(f"{path}: there is no part {', '.join(odd)}")
+    return Rubric(*points, file["measured"]["sizes"])
 
 
 def known():

@@ -46,7 +46,7 @@ class Handin(unittest.TestCase):
         files = contents(TEMPLATE)
         self.assertIn("07_gssr: passed", made.stderr)
         self.assertNotIn("what make grade will say", made.stderr)
-        self.assertEqual(files["answers.txt"], text)
+        self.assertEqual(files["answers.txt"], "\ufeff" + text)
         end = "end runs complete (26 of 27 answers given)\n"
         self.assertTrue(files["manifest"].endswith(end), files["manifest"])
         self.assertRegex(made.stderr, r"\n\S+: answers: 26 of 27 given; missing: explain 3\n$")
