@@ -21,7 +21,7 @@ ASKED = (1, 3, 5, 8, 9, 14, 16, 18)  # the steps whose answers are handed in
 
 
 def ending(chosen=None):
-    """Of the handout's files in that language (None: the reader's)."""
+    """Of the handout's files (None: in the reader's language)."""
     return ".zh.md" if (chosen or language()) == "zh" else ".md"
 
 

@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 # What a starter's program says of a TODO, in either language; testenv/demo.sh and others look for it, too.
 UNWRITTEN = r"(?:is not written yet|尚未编写) \(TODO (\d+)\)"
-WIDTH = 100  # columns, as .clang-format has it
+WIDTH = 100  # as .clang-format has it
 
 
 def read(path):

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from expected import ROOT, SAMPLES, VALID_ID
 
-MOST_FILES, MOST_BYTES, DEEPEST = 500, 8 << 20, 20  # of one archive; folders in folders
-CLASS_FILES, CLASS_BYTES = 50000, 1 << 30  # of the one zip that a platform makes of a class
-ARCHIVES = 2  # one in the other: a class's, and a hand-in's
+ONE = 500, 8 << 20  # files and bytes of a hand-in
+CLASS = 50000, 1 << 30  # of the one zip that a platform makes of a class
+DEEPEST = 20  # folders in folders
 SOURCE = re.compile(r"(\.[ch]|\.mk|(^|/)(GNU)?[Mm]akefile)$")
 RECEIPT = re.compile(r"_attempt_[\d-]+\.txt$")  # Blackboard's own
 FIRST = re.compile(rf"HANDIN version=2 student=({VALID_ID.pattern}) lab=(0[567]) sizes=\S+")
@@ -92,17 +92,17 @@ class Handin:
 
     def edited(self, name):
         """Why this file of it is not what make handin packed, or nothing."""
-        data = begins(f"{self.folder}/{name}", MOST_BYTES)
+        data = begins(f"{self.folder}/{name}", ONE[1])
         good = hashlib.sha256(data).hexdigest() == self.digests.get(name)
         return "" if good else f"{name} isn't as make handin packed it"
 
     def read(self, name):
-        return begins(f"{self.folder}/{name}", MOST_BYTES).decode("utf-8", "replace")
+        return begins(f"{self.folder}/{name}", ONE[1]).decode("utf-8", "replace")
 
     def digest(self):
         """Of the program, by which an earlier result is found again."""
         sums = [
-            (os.path.relpath(path, self.folder), hashlib.sha256(begins(path, MOST_BYTES)).digest())
+            (os.path.relpath(path, self.folder), hashlib.sha256(begins(path, ONE[1])).digest())
             for path in self.program
         ]
         return hashlib.sha256(repr(sums).encode()).hexdigest()
@@ -119,7 +119,7 @@ class Handin:
         return [line for side in self.runs.get(part, {}).values() for line in side]
 
 
-def unpack(path, into, most=(MOST_FILES, MOST_BYTES)):
+def unpack(path, into, most):
     """Returns why it can't be, or nothing. What extract makes are regular files within, as long as is said."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -145,24 +145,24 @@ def is_one(folder, names):
     )
 
 
-def look(path, name, scratch, archives=0, most=None):
-    """The hand-ins in a folder or a file; where there is none, one with the reason. most: what an archive may hold."""
+def look(path, name, scratch, *limits):
+    """The hand-ins in a folder or a file; where there is none, one with the reason. limits: of an archive, and of one in it."""
     if os.path.isdir(path) and not os.path.islink(path):
         names = sorted(filter(shown, os.listdir(path)))
         if is_one(path, names):
             return [Handin(name or os.path.basename(os.path.abspath(path)), path)]
         more = ((f"{path}/{own}", f"{name}/{own}".lstrip("/")) for own in names)
-        return [h for at, own in more for h in look(at, own, scratch, archives)]
+        return [h for at, own in more for h in look(at, own, scratch, *limits)]
     if RECEIPT.search(name):
         return []
     if not regular(path):
         why = "a link or a device"
     elif begins(path, 2) != b"PK":
         why = f"a {os.path.splitext(path)[1]} file, no zip"
-    elif archives == ARCHIVES:
+    elif not limits:
         why = "an archive in an archive in another"
-    elif not (why := unpack(path, into := tempfile.mkdtemp(dir=scratch), *filter(None, [most]))):
-        found = look(into, name, scratch, archives + 1)
+    elif not (why := unpack(path, into := tempfile.mkdtemp(dir=scratch), limits[0])):
+        found = look(into, name, scratch, *limits[1:])
         if any(h.folder for h in found):
             return found
         why = "a zip without the manifest of make handin"
@@ -173,7 +173,7 @@ def collect(folder, scratch):
     """All hand-ins in a folder or a zip, a class's or a student's. scratch: an empty directory."""
     os.stat(folder)  # or it is said that there is none
     whole = "" if os.path.isdir(folder) else os.path.basename(folder)
-    return look(folder, whole, scratch, most=(CLASS_FILES, CLASS_BYTES) if whole else None)
+    return look(folder, whole, scratch, CLASS if whole else ONE, ONE)
 
 
 def programs(folder, scratch, lab):

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Grades what make handin wrote, a class in seconds, and adds what grade-program found. Nothing of it is executed,
-nor printed but what a terminal doesn't obey. Anybody who knows the suite can make the runs up: they count in the
-total only beside a program that was graded. Exit status: 0, or 2 if it was called wrongly."""
+nor printed but what a terminal doesn't obey. Exit status: 0, or 2 if it was called wrongly."""
 import argparse
 import csv
 import os
