@@ -72,6 +72,10 @@ told "missing:$missing" "缺少：${missing# }"
 [ -z "$without" ] || told "no package of this system has:$without" "这个系统没有软件包能提供：${without# }"
 told "${command:-nothing that a package would bring}" "${command:-没有软件包可以提供}"
 [ -z "$check" ] && [[ $command = *apt-get* ]] || exit 1
+if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
+	told "you are not root and there is no sudo: ask the administrator for this" "你不是 root，这里也没有 sudo：请让管理员运行它"
+	exit 1
+fi
 # Lists that are old name versions that are gone: then once more with fresh ones.
 eval "$command" </dev/null >&2 ||
 	{ [[ $command != "$update"* ]] && eval "$update && $command" </dev/null >&2; } || {

@@ -94,6 +94,17 @@ for device in "${devices[@]}"; do
 		row device "$name: iWARP, which the samples pass over"
 		continue
 	fi
+	# What some samples need, and not every device has.
+	info=$(ibv_devinfo -v -d "$name" 2>/dev/null) lacks=''
+	[[ $info != *ATOMIC_NONE* ]] || lacks+=', atomics (04)'
+	[[ ! $info =~ max_srq:[[:space:]]+0[[:space:]] ]] || lacks+=', shared receive queues (10)'
+	[[ ! $info =~ max_mw:[[:space:]]+0[[:space:]] ]] || lacks+=', memory windows (13)'
+	# IB_UVERBS_DEVICE_FLUSH_GLOBAL and _ATOMIC_WRITE: bits for which older tools have no name.
+	flags=0
+	[[ ! $info =~ device_cap_flags_ex:[[:space:]]+(0x[0-9A-Fa-f]+) ]] || flags=${BASH_REMATCH[1]}
+	[ -z "$info" ] || (((flags >> 38 & 5) == 5)) || lacks+=', FLUSH and ATOMIC WRITE (15)'
+	[[ -z $info || $info =~ ODP_SUPPORT[[:space:]] ]] || lacks+=', on-demand paging (17)'
+	[ -z "$lacks" ] || row device "$name has none of these: ${lacks:2}"
 	for port in "$device"/ports/*; do
 		get state "$port/state"
 		get layer "$port/link_layer"
@@ -165,6 +176,17 @@ else
 		problem "only $memlock KiB of memory can be registered" "raise memlock in /etc/security/limits.conf and log in again (containers: --ulimit memlock=-1), or use a smaller --size"
 fi
 
+# --- the way to the peer
+if [ "$user" != root ]; then
+	firewall='only root sees it'
+elif rules=$(nft list ruleset 2>/dev/null || iptables -S 2>/dev/null); then
+	firewall='no rule that drops or rejects'
+	! grep -qwiE 'drop|reject' <<<"$rules" ||
+		firewall='has rules that drop or reject: two machines need UDP 4791 and TCP 18515'
+else
+	firewall='none to be seen'
+fi
+row firewall "$firewall"
 # A listening socket on the samples' TCP port, 18515
 if grep -qiE '^ *[0-9]+: [0-9A-F]+:4853 [0-9A-F:]+ 0A' /proc/net/tcp /proc/net/tcp6 2>/dev/null; then
 	problem "something listens on TCP port 18515, perhaps a server left running" "end it, or use another port: -p on both sides"

@@ -1,11 +1,21 @@
 # doctor.sh's words in Chinese: sed -E. What is not here stays English.
 s/^(memlock .*) \(root isn't held to it\)/\1（root 不受此限制）/
+s/^firewall  only root sees it/firewall  只有 root 能查看/
+s/^firewall  no rule that drops or rejects/firewall  没有丢弃或拒绝包的规则/
+s/^firewall  has rules that drop or reject: two machines need (.*) and (.*)/firewall  有丢弃或拒绝包的规则：两台机器之间需要放行 \1 和 \2/
+s/^firewall  none to be seen/firewall  没有发现/
 s/^machine   testenv's small VM, over.*/machine   testenv 的小虚拟机，使用外面机器的文件（外面机器的情况：在那里运行 make doctor）/
 s/^rdma_rxe  loaded/rdma_rxe  已加载/
 s/^rdma_rxe  available/rdma_rxe  可以加载/
 s/^rdma_rxe  not in this kernel/rdma_rxe  这个内核没有该模块/
 s/^device    none/device    无/
 s/^(device .*): iWARP, which the samples pass over/\1：iWARP，示例会跳过它/
+s/^(device .*) has none of these: (.*)/\1 不支持：\2/
+s/atomics \(04\)/原子操作（04）/
+s/shared receive queues \(10\)/SRQ（10）/
+s/memory windows \(13\)/内存窗口（13）/
+s/FLUSH and ATOMIC WRITE \(15\)/FLUSH 和 ATOMIC WRITE（15）/
+s/on-demand paging \(17\)/按需分页（17）/
 s/<- the samples take this one/<- 示例使用这一个/
 s/^(node .*), can be opened/\1，可以打开/
 s/^(node .*), can NOT be opened/\1，无法打开/

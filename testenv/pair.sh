@@ -27,7 +27,8 @@ device_address() {
 		ip -o address show dev "$netdev"
 	done | sed -En 's|^\S+ +(\S+) +inet6? +(fe80[^/ ]*).*|\2%\1|; s|^.* inet6? +([^/ ]+)[/ ].*|\1|; p; q'
 }
-if [ -z "$where" ]; then # a loopback address is on no RDMA interface: any sample but 11 takes it, too
+if [ -z "$where" ]; then                                   # a loopback address is on no RDMA interface: any sample but 11 takes it, too
+	grep -qs '127\.0\.0\.1' /proc/net/fib_trie || address=::1 # a host without IPv4
 	own=$(device_address 2>/dev/null)
 	[[ -n $own || $program != *rdma_cm ]] || {
 		echo "pair.sh: no RDMA interface has an address (rdma link, ip address)" >&2

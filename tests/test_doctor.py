@@ -79,6 +79,7 @@ class Doctor(unittest.TestCase):
         for line in (
             "rdma_rxe +loaded\n",
             "device +rxe0 port 1: ACTIVE, Ethernet, path MTU 1024, on dummy0",
+            r"rxe0 has none of these: FLUSH and ATOMIC WRITE \(15\), on-demand paging \(17\)\n",
             r"GID 0 +fe80:.* \(RoCE v2, link-local\)\n",
             r"kernel \d+\.\d+.*, x86_64, as root\n",
             r"versions +libibverbs [\d.]+.*, gcc \d+\.\d+.*, qemu \d+\.\d+",
@@ -135,7 +136,7 @@ class Doctor(unittest.TestCase):
             self.finds("but no device in this network namespace", "leave the namespace", *inside)
 
     def test_rxe_up_says_why_not(self):
-        """The loopback interface, one that is not there."""
+        """The loopback interface, one that is not there, one that has a device."""
 
         def says(words, *netdev):
             ended = ran([TESTENV, "rxe-up", *netdev])
@@ -143,7 +144,9 @@ class Doctor(unittest.TestCase):
 
         says("rxe0 is on dummy0 already, not on lo", "lo")
         sh("rdma link delete rxe0")
-        says("lo is no Ethernet interface", "lo")
+        says("lo is the loopback interface", "lo")
         says("no network interface nosuch here", "nosuch")
+        with changed(NEW_DEVICE.replace("rxe0", "rxe7"), "rdma link delete rxe7"):
+            says("dummy0 has a Soft-RoCE device already, rxe7: use that one", "dummy0")
         sh(f"{TESTENV} rxe-down; {TESTENV} rxe-up dummy0")
         self.assertEqual(self.problems(self.doctor()), {})

@@ -38,6 +38,8 @@ say testenv/doctor.sh
 say user testenv/doctor.sh
 say testenv/testenv.sh rxe-down
 say testenv/testenv.sh has-device
+ip link add d0 type dummy; ip link add link d0 name d0.5 type vlan id 5; ip link add link d0.5 name d0.5.6 type vlan id 6
+say testenv/testenv.sh rxe-up d0.5.6
 """
 
 
@@ -84,9 +86,9 @@ class Machines(unittest.TestCase):
             )
             self.assertEqual(unpacked.returncode, 0, unpacked.stderr)
             script = NATIVE.replace("{programs}", PROGRAMS)
-            ended = self.run_vm(script, root)
+            ended = self.run_vm(script, root, TESTENV_MODULES="8021q")
         steps = re.findall(r"(?s)== ([^\n]*)\n(.*?)== status (\d+)\n", ended.stdout)
-        wanted = [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+        wanted = [1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1]
         self.assertEqual([int(s) for _, _, s in steps], wanted, ended.stdout + ended.stderr)
         said = [text for _, text, _ in steps]
         passed = f"{len(EVERYWHERE)} of {len(EVERYWHERE)} pairs passed, 2 not here"
@@ -100,6 +102,7 @@ class Machines(unittest.TestCase):
             (8, "<- the samples take this one"),
             (9, "<- the samples take this one"),
             (9, "rdma_rxe  loaded"),
+            (12, "d0.5.6 is a VLAN: take its parent (d0)"),
         ):
             self.assertIn(words, said[step])
         # What the first says before it is done is no news any more.
