@@ -184,12 +184,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
 
 /* These are no functions of the library: verbs.h calls the provider through a table in
  * the context, so that is where they are caught. */
-static struct ibv_context_ops real_ops;
-static int (*real_query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
+static struct verbs_context real;
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
                       size_t size) {
-    return fails("ibv_query_port", SITE) ? errno : real_query_port(context, port, attr, size);
+    return fails("ibv_query_port", SITE) ? errno : real.query_port(context, port, attr, size);
 }
 
 /* Where byte number at of a request's memory is, and, if room is not NULL, how many follow there.
@@ -265,7 +264,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     give_way();
     disguise(wr);
     remember(wr);
-    const int ret = fails("ibv_post_send", SITE) ? errno : real_ops.post_send(qp, wr, bad);
+    const int ret = fails("ibv_post_send", SITE) ? errno : real.context.ops.post_send(qp, wr, bad);
     if (shortened) shortened->length = whole;
     shortened = NULL;
     lose_cpu(1);
@@ -300,22 +299,23 @@ static void estrange(const struct ibv_wc *wc) {
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     expect_stranger(wr);
     lose_cpu(1);
-    return fails("ibv_post_recv", SITE) ? errno : real_ops.post_recv(qp, wr, bad);
+    return fails("ibv_post_recv", SITE) ? errno : real.context.ops.post_recv(qp, wr, bad);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
-    return fails("ibv_post_srq_recv", SITE) ? errno : real_ops.post_srq_recv(srq, wr, bad);
+    return fails("ibv_post_srq_recv", SITE) ? errno : real.context.ops.post_srq_recv(srq, wr, bad);
 }
 
 static int req_notify_cq(struct ibv_cq *cq, int solicited_only) {
     static bool asked; /* later it is to sleep, and to be woken */
     if (!asked) lose_cpu(6);
     asked = true;
-    return fails("ibv_req_notify_cq", SITE) ? errno : real_ops.req_notify_cq(cq, solicited_only);
+    return fails("ibv_req_notify_cq", SITE) ? errno
+                                            : real.context.ops.req_notify_cq(cq, solicited_only);
 }
 
 static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
-    int n = fails("ibv_poll_cq", SITE) ? -1 : real_ops.poll_cq(cq, room, wc);
+    int n = fails("ibv_poll_cq", SITE) ? -1 : real.context.ops.poll_cq(cq, room, wc);
 
     if (n > 0 && fails("completion", SITE)) wc->status = (enum ibv_wc_status)errno;
     /* If nothing is to fail, calls are only listed, and this is none. */
@@ -325,34 +325,28 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc) {
 }
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type) {
-    return fails("ibv_alloc_mw", SITE) ? NULL : real_ops.alloc_mw(pd, type);
+    return fails("ibv_alloc_mw", SITE) ? NULL : real.context.ops.alloc_mw(pd, type);
 }
 
 static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind) {
-    return fails("ibv_bind_mw", SITE) ? errno : real_ops.bind_mw(qp, mw, bind);
+    return fails("ibv_bind_mw", SITE) ? errno : real.context.ops.bind_mw(qp, mw, bind);
 }
 
 static int dealloc_mw(struct ibv_mw *mw) {
-    return fails("ibv_dealloc_mw", SITE) ? errno : real_ops.dealloc_mw(mw);
+    return fails("ibv_dealloc_mw", SITE) ? errno : real.context.ops.dealloc_mw(mw);
 }
 
 /* The newer calls are inline functions, too: through the queue pair, the completion queue, and for
  * those that create these, through the context. */
-static struct ibv_qp *(*real_create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
-static struct ibv_cq_ex *(*real_create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
-static int (*real_query_device_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
-                                   struct ibv_device_attr_ex *, size_t);
-static int (*real_wr_complete)(struct ibv_qp_ex *);
-static void (*real_wr_set_sge)(struct ibv_qp_ex *, uint32_t, uint64_t, uint32_t);
-static int (*real_start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
-static int (*real_next_poll)(struct ibv_cq_ex *);
-static uint32_t (*real_byte_len)(struct ibv_cq_ex *);
+static struct ibv_qp_ex real_qp;
+static struct ibv_cq_ex real_cq;
+static uint32_t (*real_byte_len)(struct ibv_cq_ex *); /* not each queue has it */
 
 static int query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t size) {
     return fails("ibv_query_device_ex", SITE) ? errno
-                                              : real_query_device_ex(context, input, attr, size);
+                                              : real.query_device_ex(context, input, attr, size);
 }
 
 static void wr_set_sge(struct ibv_qp_ex *qpx, uint32_t lkey, uint64_t addr, uint32_t length) {
@@ -360,11 +354,11 @@ static void wr_set_sge(struct ibv_qp_ex *qpx, uint32_t lkey, uint64_t addr, uint
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1};
     disguise(&wr); /* a byte, or the length */
     shortened = NULL;
-    real_wr_set_sge(qpx, lkey, addr, sge.length);
+    real_qp.wr_set_sge(qpx, lkey, addr, sge.length);
 }
 
 static int wr_complete(struct ibv_qp_ex *qpx) {
-    if (!fails("ibv_wr_complete", SITE)) return real_wr_complete(qpx);
+    if (!fails("ibv_wr_complete", SITE)) return real_qp.wr_complete(qpx);
     qpx->wr_abort(qpx);
     return errno;
 }
@@ -373,11 +367,10 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
     if (fails("ibv_create_qp_ex", SITE)) return NULL;
     look_at_operations(init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? init->send_ops_flags
                                                                          : 0);
-    struct ibv_qp *qp = real_create_qp_ex(context, init);
+    struct ibv_qp *qp = real.create_qp_ex(context, init);
     struct ibv_qp_ex *qpx = qp ? ibv_qp_to_qp_ex(qp) : NULL;
     if (!qpx) return qp;
-    real_wr_complete = qpx->wr_complete;
-    real_wr_set_sge = qpx->wr_set_sge;
+    real_qp = *qpx;
     qpx->wr_complete = wr_complete;
     qpx->wr_set_sge = wr_set_sge;
     return qp;
@@ -390,11 +383,11 @@ static int polled(struct ibv_cq_ex *cqx, int ret, const void *site) {
 }
 
 static int start_poll(struct ibv_cq_ex *cqx, struct ibv_poll_cq_attr *attr) {
-    return fails("ibv_start_poll", SITE) ? errno : polled(cqx, real_start_poll(cqx, attr), SITE);
+    return fails("ibv_start_poll", SITE) ? errno : polled(cqx, real_cq.start_poll(cqx, attr), SITE);
 }
 
 static int next_poll(struct ibv_cq_ex *cqx) {
-    return fails("ibv_next_poll", SITE) ? errno : polled(cqx, real_next_poll(cqx), SITE);
+    return fails("ibv_next_poll", SITE) ? errno : polled(cqx, real_cq.next_poll(cqx), SITE);
 }
 
 static uint32_t read_byte_len(struct ibv_cq_ex *cqx) {
@@ -415,10 +408,9 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context,
     struct ibv_cq_init_attr_ex less = *init;
     if (ours) less.wc_flags &= ~stamps;
     if (fails("ibv_create_cq_ex", SITE)) return NULL;
-    struct ibv_cq_ex *cqx = real_create_cq_ex(context, &less);
+    struct ibv_cq_ex *cqx = real.create_cq_ex(context, &less);
     if (!cqx) return NULL;
-    real_start_poll = cqx->start_poll;
-    real_next_poll = cqx->next_poll;
+    real_cq = *cqx;
     cqx->start_poll = start_poll;
     cqx->next_poll = next_poll;
     if (cqx->read_byte_len) {
@@ -433,7 +425,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     if (fails("ibv_open_device", SITE)) return NULL;
     struct ibv_context *context = REAL(ibv_open_device)(device);
     if (!context) return NULL;
-    real_ops = context->ops;
+    struct verbs_context *extended = verbs_get_ctx(context);
+    real = *extended;
     context->ops.post_send = post_send;
     context->ops.post_recv = post_recv;
     context->ops.post_srq_recv = post_srq_recv;
@@ -442,14 +435,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *device) {
     context->ops.alloc_mw = alloc_mw;
     context->ops.bind_mw = bind_mw;
     context->ops.dealloc_mw = dealloc_mw;
-    struct verbs_context *extended = verbs_get_ctx(context);
-    real_query_port = extended->query_port;
     extended->query_port = query_port;
-    real_create_qp_ex = extended->create_qp_ex;
     extended->create_qp_ex = create_qp_ex;
-    real_create_cq_ex = extended->create_cq_ex;
     extended->create_cq_ex = create_cq_ex;
-    real_query_device_ex = extended->query_device_ex;
     extended->query_device_ex = query_device_ex;
     return context;
 }
