@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 from groups import NEWER_KERNEL, OUT
-from samples import PROGRAM, ROOT
+from samples import PROGRAM, ROOT, ran
 
 CORES = f"-j{os.cpu_count()}"
 SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -47,17 +47,8 @@ def run(command, cwd=ROOT, **more):
 def every(flavour, compiler, flags):
     """Every sample, no warning let through."""
     os.makedirs(f"{OUT}/{flavour}", exist_ok=True)
-    run(
-        [
-            "make",
-            "-s",
-            CORES,
-            f"OUT={OUT}/{flavour}",
-            f"CC={compiler}",
-            f"CFLAGS=-Werror {flags}",
-            "all",
-        ]
-    )
+    variables = (f"OUT={OUT}/{flavour}", f"CC={compiler}", f"CFLAGS=-Werror {flags}")
+    run(["make", "-s", CORES, *variables, "all"])
 
 
 def gcc():
@@ -103,7 +94,7 @@ BASE = {
     "other_device": one("other_device.so", "-shared -fPIC", "tests/other_device.c -libverbs"),
 }
 SOURCES = {
-    "clang": functools.partial(every, "clang", "clang", "-O2 -g"),
+    "clang": functools.partial(every, "clang", "clang", "-O2 -g -Wcomma"),
     # Sees across files.
     "lto": functools.partial(every, "lto", "gcc", "-O3 -flto -Wextra"),
 }
@@ -136,14 +127,8 @@ def needed(group):
 def missing(group):
     """Why a group can't run on this machine, or nothing."""
     wanted = group.env.get("KERNEL")
-    if (
-        wanted == NEWER_KERNEL
-        and subprocess.run(
-            ["apt-cache", "show", wanted], capture_output=True, check=False
-        ).returncode
-    ):
-        return f"no package {wanted} here"
-    return ""
+    lacks = wanted == NEWER_KERNEL and ran(["apt-cache", "show", wanted]).returncode
+    return f"no package {wanted} here" if lacks else ""
 
 
 def begin():
