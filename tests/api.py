@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-from samples import ROOT
+from samples import ROOT, read, write
 
 MARKS = "<!-- api: made by tests/api.py -->\n", "<!-- api: end -->\n"
 HEADS = {
@@ -37,11 +37,6 @@ GROUPS = (
     (0, r"device|query|port|gid"),
     (1, r""),
 )
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 def end_of_call(text, opening):
@@ -118,8 +113,7 @@ def main():
     for ending in HEADS:
         path = f"{ROOT}/reference{ending}"
         before, _, behind = parts(path)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"{before}{MARKS[0]}\n{table(ending)}\n{MARKS[1]}{behind}")
+        write(path, f"{before}{MARKS[0]}\n{table(ending)}\n{MARKS[1]}{behind}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import shutil
 import sys
 import zipfile
 
-from samples import ROOT, SAMPLES, ran
+from samples import ROOT, SAMPLES, ran, read
 
 sys.path += [f"{ROOT}/teach", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
@@ -30,7 +30,7 @@ LABS = ("05", "06", "07")
 
 
 def command(*words, **more):
-    return ran(words, cwd=ROOT, timeout=None, **more)
+    return ran(words, timeout=None, **more)
 
 
 def ended(files, student, lab, end="runs complete (27 of 27 answers given)"):
@@ -53,13 +53,6 @@ def packed(files):
     return out.getvalue()
 
 
-def write(path, content):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(as_bytes(content))
-    return path
-
-
 def jitter(match):
     """Another run's figure: it differs by the tenth of a per cent that virtual time does."""
     return f"{match[1]}={float(match[2]) * random.uniform(0.999, 1.001):.3f}"
@@ -68,8 +61,7 @@ def jitter(match):
 def measured_by(student, pair, lab):
     """What make handin writes of a measurement, with the figures of the reference: test_handin.py compares it
     with a real one. pair: what this student's ordinary pair printed."""
-    with open(f"{ROOT}/bench/reference.txt", encoding="ascii") as file:
-        bench = re.search(f"^{PAIRS[lab]}\n((BENCH.*\n)*)", file.read(), re.M)[1]
+    bench = re.search(f"^{PAIRS[lab]}\n((BENCH.*\n)*)", read("bench/reference.txt"), re.M)[1]
     bench = re.sub("(lat_p.._us|bw_MBps)=([0-9.]*)", jitter, bench)
     text = re.sub("moved .*\n", "REGISTER bytes=4708445 us=36012.0\n" + bench, pair)
     more = f"--bench --iters=1 --sizes={SIZES} --timeout=300 "
@@ -92,8 +84,7 @@ def with_program(runs, student, lab):
     """A hand-in: the answers and the sample's program beside these runs."""
     files = {**runs, "runs/measured.txt": measured_by(student, runs[f"runs/{PAIRS[lab]}.txt"], lab)}
     for path in glob.glob(f"{ROOT}/{PAIRS[lab]}/*.c") + [f"{ROOT}/{PAIRS[lab]}/Makefile"]:
-        with open(path, encoding="utf-8") as file:
-            files[f"program/{os.path.basename(path)}"] = file.read()
+        files[f"program/{os.path.basename(path)}"] = read(path)
     return ended({**files, "answers.txt": answered()}, student, lab)
 
 
@@ -101,7 +92,6 @@ def make_class():
     """Students' pairs, as make handin has them run, in one boot: the files of each student's hand-in."""
     random.seed(1)
     command("make", "-s", "all", check=True)
-    os.makedirs(f"{ROOT}/results", exist_ok=True)
     seeds = {s: expected.of_student(s).seed for s in CLASS}
     # Two as make handin runs them; two at the same addresses each time (see FIXED), by which nobody is told apart.
     script = "".join(
@@ -110,14 +100,13 @@ def make_class():
         for s in CLASS
     )
     env = {"TESTENV_CLOCK": "virtual", "TESTENV_LIMIT": "3000", "TESTENV_CPU": "max,-erms,-fsrm"}
-    boot = command("testenv/testenv.sh", "run", "bash", "-c", script, env={**os.environ, **env})
+    boot = command("testenv/testenv.sh", "run", "bash", "-c", script, env=env)
     assert boot.returncode == 0, boot
     good = {}
     for n, student in enumerate(CLASS):
         runs, lab = {}, LABS[n % 3]
         for path in glob.glob(f"{ROOT}/results/handin-{student}/runs/*"):
-            with open(path, encoding="utf-8") as file:
-                runs[f"runs/{os.path.basename(path)}"] = file.read()
+            runs[f"runs/{os.path.basename(path)}"] = read(path)
         shutil.rmtree(f"{ROOT}/results/handin-{student}")
         good[student] = with_program(runs, student, lab)
     return good

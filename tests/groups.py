@@ -69,7 +69,7 @@ QUICK = (
     # What the samples from 08 on have of their own; what takes long, or two hosts, is in crowd and recover.
     Group(
         "more",
-        "test_hints test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
+        "test_08 test_09.Pairs test_09.Liars test_10.Pairs test_10.Dying.test_gone_or_lying_at_each_step"
         " test_10.Dying.test_one_that_sends_without_a_credit test_10.Refused test_12 test_13 test_15 test_16 test_17 test_18",
         env=VIRTUAL,
     ),
@@ -95,8 +95,6 @@ QUICK = (
             for t in (
                 "some",
                 "hints",
-                "todos",
-                "what_is_to_write",
                 "a_field_that_this_kernel_has_not",
             )
         ),
@@ -146,7 +144,7 @@ REST = (
     ),
     Group(
         "newer",
-        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_16.Strangers test_17 test_18.Threads",
+        f"test_pairs.Defaults {LAYOUTS_07} test_15 test_16.Batches test_17 test_18.Threads",
         "debian13",
         build="debian13",
         env={**VIRTUAL, **kernel(NEWER_KERNEL)},

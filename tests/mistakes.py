@@ -3,7 +3,7 @@
 import glob
 from typing import NamedTuple
 
-from samples import ROOT
+import samples
 
 
 class Mistake(NamedTuple):
@@ -15,8 +15,7 @@ class Mistake(NamedTuple):
 
     def program(self):
         """The sample, with the mistake."""
-        with open(glob.glob(f"{ROOT}/{self.lab}_*/*.c")[0], encoding="utf-8") as file:
-            source = file.read()
+        source = samples.read(glob.glob(f"{samples.ROOT}/{self.lab}_*/*.c")[0])
         for old, new in self.edits:
             assert source.count(old) == 1, f"{self.lab} {self.name}: '{old}'"
             source = source.replace(old, new)
@@ -26,8 +25,7 @@ class Mistake(NamedTuple):
 def read(command):
     """Those that this command of make must find: check or grade."""
     found = []
-    with open(f"{ROOT}/tests/mistakes/{command}.txt", encoding="utf-8") as file:
-        pieces = file.read().split("\n== ")[1:]
+    pieces = samples.read(f"tests/mistakes/{command}.txt").split("\n== ")[1:]
     for piece in pieces:
         head, says, *lines = piece.rstrip("\n").split("\n")
         edits, before = [], "+"

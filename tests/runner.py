@@ -45,7 +45,7 @@ class Result(unittest.TestResult):
 
     def failed(self, text):
         self.outcome, self.broken = "failed", True
-        self.text += text
+        self.text += "\n".join(line[:4000] for line in text.splitlines()) + "\n"
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
@@ -86,6 +86,7 @@ def main():
     # Ignored in what a script runs in its background, and then in all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     result = Result()
+    result.tb_locals = True  # so that a failure tells its case
     unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:]).run(result)
     tell(test="", outcome="ended", text="", seconds=0)
     sys.exit(not result.testsRun or result.broken)

@@ -11,28 +11,8 @@ import unittest
 from random import Random
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAM = {
-    "01_hello_write": "hello_write",
-    "02_send_recv": "send_recv",
-    "03_read": "read",
-    "04_atomic": "atomic",
-    "05_gather_write": "gather_write",
-    "06_scatter_read": "scatter_read",
-    "07_gssr": "gssr",
-    "08_write_imm": "write_imm",
-    "09_ud": "ud",
-    "10_srq": "srq",
-    "11_rdma_cm": "rdma_cm",
-    "12_ordering": "ordering",
-    "13_memory_window": "memory_window",
-    "14_recover": "recover",
-    "15_flush": "flush",
-    "16_extended": "extended",
-    "17_odp": "odp",
-    "18_threads": "threads",
-}
-
-
+# 03_read holds read.c, which becomes read.
+PROGRAM = {name: name[3:] for name in sorted(glob.glob("[0-9][0-9]_*", root_dir=ROOT))}
 SOME = os.environ.get("HV_SOME") or os.urandom(2).hex()
 
 
@@ -46,23 +26,32 @@ def some(things, share=2):
     return {name: things[name] for name in chosen} if isinstance(things, dict) else chosen
 
 
+def read(path, errors="strict"):
+    """A text; path: from the project's root on."""
+    with open(os.path.join(ROOT, path), encoding="utf-8", errors=errors) as file:
+        return file.read()
+
+
+def write(path, content):
+    """Text or bytes; also makes the directories. Returns the path."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 @functools.cache
 def unwritten(sample):
     """What a student has yet to write in it, where make student-release has put a starter; or None."""
-    for source in glob.glob(os.path.join(ROOT, sample, "*.c")):
-        with open(source, encoding="utf-8", errors="replace") as file:
-            if found := re.findall(r"(?:not written yet|尚未编写) \(TODO \d+\)", file.read()):
-                return min(found)
-    return None
+    source = read(f"{sample}/{PROGRAM[sample]}.c", errors="replace")
+    return min(re.findall(r"(?:not written yet|尚未编写) \(TODO \d+\)", source), default=None)
 
 
 # What every kernel and library runs: 15 and 17 take newer ones (test_15.py, test_17.py).
 EVERYWHERE = sorted(set(PROGRAM) - {"15_flush", "17_odp"})
 # 11 has no TCP rendezvous: test_11.py.
 SAMPLES = [name for name in EVERYWHERE if name != "11_rdma_cm" and not unwritten(name)]
-WITH_BLOCKS = [
-    sample for sample in SAMPLES if sample[:2] in ("05", "06", "07")
-]  # non-contiguous data
+WITH_BLOCKS = [name for name in SAMPLES if name[:2] in ("05", "06", "07")]  # non-contiguous data
 # Where the programs are: a directory made by builds.py with one flavour of the build.
 BUILD = os.environ.get("HV_BUILD", "")
 LIMIT = 300  # seconds after which a program counts as hung, on however busy a machine
@@ -91,12 +80,20 @@ class Ended:
         return f"exit status {self.status}\nstdout:\n{self.out}\nstderr:\n{self.err}"
 
 
-def ran(command, check=False, timeout=900, **more):
-    """A command that has ended: returncode, stdout and stderr as text."""
+def ran(command, check=False, timeout=900, cwd=ROOT, env=(), stderr=subprocess.PIPE, **more):
+    """A command that has ended: returncode, stdout and stderr as text. env: what is added to this one."""
     if "input" not in more:
         more["stdin"] = subprocess.DEVNULL
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, check=check, **more
+        command,
+        check=check,
+        timeout=timeout,
+        cwd=cwd,
+        env={**os.environ, **dict(env)},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        **more,
     )
 
 
@@ -141,15 +138,22 @@ def run(sample, *args, **more):
     return end(start(sample, *args, **more))
 
 
+def wait_until(holds, seconds=LIMIT):
+    """Whether it holds in time."""
+    deadline = time.monotonic() + seconds
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return held
+
+
 def wait_for_listener(port, server):
     """Until the server listens: a busy machine may take longer than a client has patience."""
-    deadline = time.monotonic() + LIMIT
-    while server.poll() is None and time.monotonic() < deadline:
-        for table in ("/proc/net/tcp6", "/proc/net/tcp"):  # the samples' first
-            with contextlib.suppress(FileNotFoundError), open(table, encoding="ascii") as file:
-                if re.search(rf":{int(port):04X} 0+:0000 0A ", file.read()):
-                    return
-        time.sleep(0.02)
+
+    def listens():
+        tables = "".join(map(read, glob.glob("/proc/net/tcp*")))
+        return re.search(rf":{int(port):04X} 0+:0000 0A ", tables)
+
+    wait_until(lambda: server.poll() is not None or listens())
 
 
 def line_from(tcp):
@@ -161,8 +165,6 @@ def line_from(tcp):
 
 
 class SampleTest(unittest.TestCase):
-    longMessage = True
-
     def check_result(self, side, sample, role, status):
         """RESULT is the last line of stdout, there once, and says this."""
         self.assertEqual(len(side.results), 1, side)
@@ -184,8 +186,3 @@ class SampleTest(unittest.TestCase):
 def patient(seconds):
     """More of them on a busy machine."""
     return seconds * (1 + os.getloadavg()[0] / os.cpu_count())
-
-
-def main():
-    """Runs the calling file's tests; pytest runs them where groups.py says."""
-    unittest.main()

@@ -3,8 +3,7 @@
 import re
 
 from pairs import MASK, PairTest, messages, preloaded
-from protocol import hello
-from samples import end, run
+from samples import end
 
 SAMPLE = "08_write_imm"
 
@@ -13,28 +12,17 @@ class Options(PairTest):
     def test_sizes_bursts_and_seeds(self):
         for transport in ("rc", "uc"):
             for size, iters, seed in ((1, 1, 0), (1025, 3, 12345), (9999, 1, MASK)):
-                with self.subTest(transport=transport, size=size):
-                    args = ["-s", size, "-n", iters, "-S", seed, "--transport", transport]
-                    data = messages(4 * iters, size, seed)
-                    for side in self.passes(SAMPLE, *args, data=data):
-                        arrived = f"\n{4 * iters} messages sent, {4 * iters} arrived, 0 missed\n"
-                        self.assertIn(arrived, side.out)
+                args = ["-s", size, "-n", iters, "-S", seed, "--transport", transport]
+                data = messages(4 * iters, size, seed)
+                for side in self.passes(SAMPLE, *args, data=data):
+                    arrived = f"\n{4 * iters} messages sent, {4 * iters} arrived, 0 missed\n"
+                    self.assertIn(arrived, side.out)
 
     def test_only_the_last_of_a_burst_wakes(self):
         server, client = self.passes(SAMPLE, "-n", 50, "-s", 100)
         woken = int(re.search(r"\nwoken (\d+) times\n", server.out)[1])
         self.assertTrue(1 <= woken <= 50, woken)
         self.assertNotIn("woken", client.out)
-
-    def test_transports_that_are_none(self):
-        side = run(SAMPLE, "--transport", "ud", "h")
-        self.check_failed(side, SAMPLE, "client", "transport is rc or uc", status=2)
-        lines = [
-            (hello(SAMPLE, more), b"transport is neither rc nor uc")
-            for more in ("", ",transport=ud", ",transport=rc,burst=4")
-        ]
-        large = hello(SAMPLE, ",transport=rc", size=(16 << 20) + 1)
-        self.refuses(SAMPLE, [*lines, (large, b"above 16 MiB")])
 
     def test_device_without_uc_exits_77(self):
         env = preloaded(HV_FAIL="ibv_create_qp:1:95:on")
@@ -62,9 +50,8 @@ class Liars(PairTest):
             ("1:o:2", [], failed),  # a SEND: no room for it
             ("1:o:3", ["-s", 1], f"the peer sent another message|{failed}"),  # and with one
         ):
-            with self.subTest(how=how):
-                env = preloaded(HV_SEND=how)
-                server, client = self.start_pair(SAMPLE, "--timeout", 4, *args, env=env)
-                client, server = end(client), end(server)
-                self.assertEqual(client.status, 1, client)
-                self.check_failed(server, SAMPLE, "server", reason, hint=False)
+            env = preloaded(HV_SEND=how)
+            server, client = self.start_pair(SAMPLE, "--timeout", 4, *args, env=env)
+            client, server = end(client), end(server)
+            self.assertEqual(client.status, 1, client)
+            self.check_failed(server, SAMPLE, "server", reason, hint=False)

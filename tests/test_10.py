@@ -9,17 +9,15 @@ import time
 
 from pairs import MASK, PairTest, fnv1a, messages
 from protocol import hello
-from samples import ROOT, end, ran, run, start
+from samples import ROOT, end, ran, read, run, start
 
 SAMPLE, SIZE, BURST, RECEIVES = "10_srq", 1024, 8, 128
 
 
 def rnr_naks():
-    total = 0
-    for path in glob.glob("/sys/class/infiniband/*/ports/1/hw_counters/*rnr*"):
-        with open(path, encoding="ascii") as file:
-            total += int(file.read())
-    return total
+    return sum(
+        int(read(path)) for path in glob.glob("/sys/class/infiniband/*/ports/1/hw_counters/*rnr*")
+    )
 
 
 def memory(side):
@@ -28,8 +26,8 @@ def memory(side):
     return tuple(map(int, line.groups()))
 
 
-def line(clients, more="", gid="::ffff:10.0.0.1", size=SIZE):
-    return hello(SAMPLE, f",clients={clients}{more}", size=size, iters=5, gid=gid, qpn=0x7FFFF0)
+def line(clients, gid="::ffff:10.0.0.1"):
+    return hello(SAMPLE, f",clients={clients}", size=SIZE, iters=5, gid=gid, qpn=0x7FFFF0)
 
 
 class SrqTest(PairTest):
@@ -83,20 +81,18 @@ class SrqTest(PairTest):
 class Pairs(SrqTest):
     def test_iters_and_seeds(self):
         for iters, seed in ((1, 0), (7, 5), (8, MASK), (80, 1), (1000, 3)):
-            with self.subTest(iters=iters):
-                data = messages(iters, SIZE, seed)
-                server, _ = self.passes(SAMPLE, "-n", iters, "--seed", seed, data=data)
-                shared, own, refills = memory(server)
-                self.assertEqual((shared, own), (RECEIVES * SIZE, BURST * SIZE))
-                # Each time more than half of the receives are used up.
-                most, least = iters // (RECEIVES // 2), iters // RECEIVES
-                self.assertTrue(least <= refills <= most, server)
+            data = messages(iters, SIZE, seed)
+            server, _ = self.passes(SAMPLE, "-n", iters, "--seed", seed, data=data)
+            shared, own, refills = memory(server)
+            self.assertEqual((shared, own), (RECEIVES * SIZE, BURST * SIZE))
+            # Each time more than half of the receives are used up.
+            most, least = iters // (RECEIVES // 2), iters // RECEIVES
+            self.assertTrue(least <= refills <= most, server)
 
     def test_three_clients_with_other_work_each(self):
         for mode in ((), ("--own",)):
-            with self.subTest(mode=mode):
-                own, refills = self.several([(100, 1), (33, 2), (8, 3)], *mode)[1:]
-                self.assertEqual((own, bool(refills)), (3 * BURST * SIZE, not mode))
+            own, refills = self.several([(100, 1), (33, 2), (8, 3)], *mode)[1:]
+            self.assertEqual((own, bool(refills)), (3 * BURST * SIZE, not mode))
 
 
 class Dying(SrqTest):
@@ -109,13 +105,12 @@ class Dying(SrqTest):
 
     def test_gone_or_lying_at_each_step(self):
         for said in (b"", b"sync go\n", b"sync ready\n", b"sync ready\nsync done\nverdict PASS\n"):
-            with self.subTest(said=said):
-                port, server = self.begin()
-                client = self.client(port, 2, "-n", 20)
-                with self.join(port, 2) as stranger:
-                    stranger.sendall(said)
-                self.served(client, 1, 20)
-                self.lost(server, 0)
+            port, server = self.begin()
+            client = self.client(port, 2, "-n", 20)
+            with self.join(port, 2) as stranger:
+                stranger.sendall(said)
+            self.served(client, 1, 20)
+            self.lost(server, 0)
 
     def test_one_that_sends_without_a_credit(self):
         """A message more than it has asked for (builds.py makes it): it alone is dropped."""
@@ -128,21 +123,19 @@ class Dying(SrqTest):
         self.assertRegex(server.err, "server: QPN 0x[0-9a-f]{6} sends without a credit\n")
         self.assertEqual(server.status, 1, server)
 
-    def test_killed_or_hung_in_the_middle(self):
+    def test_hung_in_the_middle(self):
         """It costs the server its patience at most, and the others nothing."""
-        for sent in (signal.SIGKILL, signal.SIGSTOP):
-            with self.subTest(sent=sent):
-                port, server = self.begin("--timeout", 6)
-                doomed = self.client(port, 2, "-n", 1000000, "--timeout", 60)
-                other = self.client(port, 2, "-n", 1000, "--timeout", 60)
-                for process in (doomed, other):
-                    process.stdout.readline()
-                time.sleep(0.5)
-                doomed.send_signal(sent)
-                self.served(other, 1, 1000)
-                self.lost(server, None)
-                doomed.kill()
-                end(doomed)
+        port, server = self.begin("--timeout", 6)
+        doomed = self.client(port, 2, "-n", 1000000, "--timeout", 60)
+        other = self.client(port, 2, "-n", 1000, "--timeout", 60)
+        for process in (doomed, other):
+            process.stdout.readline()
+        time.sleep(0.5)
+        doomed.send_signal(signal.SIGSTOP)
+        self.served(other, 1, 1000)
+        self.lost(server, None)
+        doomed.kill()
+        end(doomed)
 
     def test_the_server_dies(self):
         port, server = self.begin()
@@ -170,13 +163,13 @@ class Crowd(SrqTest):
             return [self.client(port, 64, *work[k], "--timeout", 300) for k in numbers]
 
         clients = come(range(32))
-        for sent, said in (  # before all are there: then nobody listens any more
-            (line(64, gid="fe80::1234"), b"ibv_modify_qp to RTR with your GID"),
-            (line(64, gid="::"), b"only one side has a GID"),
-            (line(64, size=4096), b"work= is malformed"),
+        # before all are there: then nobody listens any more
+        for gid, said in (
+            ("fe80::1234", b"ibv_modify_qp to RTR with your GID"),
+            ("::", b"only one side has a GID"),
         ):
             with self.meet(port) as tcp:
-                tcp.sendall(sent)
+                tcp.sendall(line(64, gid))
                 self.assertIn(said, tcp.recv(4096))
         clients += come(range(32, 64))
         for client in clients:  # its first line comes before it has joined
@@ -190,7 +183,7 @@ class Crowd(SrqTest):
             else:
                 self.served(client, 100 * k, 4)
         server = self.lost(server, *[None] * 10)
-        self.assertEqual(server.err.count("refused a client: "), 3)
+        self.assertEqual(server.err.count("refused a client: "), 2)
 
 
 class Refused(SrqTest):
@@ -214,7 +207,3 @@ class Refused(SrqTest):
         self.served(self.client(port, 2), 1, 80)
         self.served(first, 1, 80)
         self.assertEqual(end(server).status, 0)
-
-    def test_what_does_not_fit(self):
-        lines = [line(n) for n in ("0", "65", "1,x=1")] + [line(2, size=1023), hello(SAMPLE)]
-        self.refuses(SAMPLE, [(each, b"work= is malformed") for each in lines])

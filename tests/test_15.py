@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """15_flush: the log, where kernel and library have FLUSH and ATOMIC WRITE; the reason, with status 77, where
 one of them lacks. Runs where the RDMA device is."""
@@ -12,7 +11,7 @@ import unittest
 
 from pairs import PairTest, messages
 from protocol import hello
-from samples import ROOT, end, line_from, main, run
+from samples import ROOT, end, line_from, run
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 from ladder import packets  # noqa: E402
@@ -53,18 +52,17 @@ class Flush(PairTest):
     def test_records_by_size_and_number(self):
         self.has_both()
         for size, iters in ((1, 1), (1, 500), (7, 100), (1024, 20), (1025, 20), (65536, 9)):
-            with self.subTest(size=size, iters=iters):
-                server, client = self.passes(
-                    NAME,
-                    *("-s", str(size), "-n", str(iters), "--seed", "7"),
-                    data=messages(iters, size, 7),
-                )
-                said = f"appended {iters} records of {size} bytes, with 3 requests each\n"
-                self.assertIn(said, client.out)
-                moved = re.search(
-                    rf"read {iters} records .* moved (\d+) times, 0 records were torn\n", server.out
-                )
-                self.assertTrue(1 <= int(moved[1]) <= iters, server)
+            server, client = self.passes(
+                NAME,
+                *("-s", str(size), "-n", str(iters), "--seed", "7"),
+                data=messages(iters, size, 7),
+            )
+            said = f"appended {iters} records of {size} bytes, with 3 requests each\n"
+            self.assertIn(said, client.out)
+            moved = re.search(
+                rf"read {iters} records .* moved (\d+) times, 0 records were torn\n", server.out
+            )
+            self.assertTrue(1 <= int(moved[1]) <= iters, server)
 
     def test_options(self):
         self.has_both()
@@ -140,7 +138,3 @@ class Ladder(unittest.TestCase):
             write.carries,
             "RETH va 0x556cca952cd0 rkey 0x2e0 length 8, value 0x00000000000005dc",
         )
-
-
-if __name__ == "__main__":
-    main()

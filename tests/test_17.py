@@ -1,12 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """17_odp: pinned memory everywhere; on demand where the kernel can, else the reason, with status 77."""
 import os
 import re
 
 from pairs import PairTest, messages
-from protocol import hello
-from samples import BUILD, end, main
+from samples import BUILD, end
 
 NAME = "17_odp"
 ODP = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 15)
@@ -44,13 +42,12 @@ class Memory(PairTest):
 
     def test_pinned(self):
         for then in THEN:
-            with self.subTest(then=then):
-                kept = then == "dontneed"
-                version = SERVERS if kept else LAST
-                server, _ = self.ends(*PINNED, "--then", then, version=version)
-                self.pages(server, "registered", 1024, 1024)
-                self.pages(server, "written twice by the client", 1024, 0)
-                self.pages(server, "read and written by the client", 256 if kept else 1024, 0)
+            kept = then == "dontneed"
+            version = SERVERS if kept else LAST
+            server, _ = self.ends(*PINNED, "--then", then, version=version)
+            self.pages(server, "registered", 1024, 1024)
+            self.pages(server, "written twice by the client", 1024, 0)
+            self.pages(server, "read and written by the client", 256 if kept else 1024, 0)
 
     def test_limit_for_root(self):
         server, _ = self.ends("--memory", "pinned")
@@ -61,15 +58,14 @@ class Memory(PairTest):
         if not ODP:
             self.refused("odp", NO_ODP)
         for then in THEN if ODP else ():
-            with self.subTest(then=then):
-                server, client = self.ends("--then", then, version=LAST)
-                self.assertIn("\npinned: Cannot allocate memory: of 4194304 bytes", server.out)
-                self.assertRegex(server.out, r"here:.* SEND .*WRITE READ ATOMIC ")
-                self.assertGreater(self.gain(client), 1.2)
-                self.pages(server, "registered", 0, 0)
-                self.pages(server, "written twice by the client", 256, 0)
-                if then in ("fork", "dontneed"):
-                    self.pages(server, then, 256, 256)
+            server, client = self.ends("--then", then, version=LAST)
+            self.assertIn("\npinned: Cannot allocate memory: of 4194304 bytes", server.out)
+            self.assertRegex(server.out, r"here:.* SEND .*WRITE READ ATOMIC ")
+            self.assertGreater(self.gain(client), 1.2)
+            self.pages(server, "registered", 0, 0)
+            self.pages(server, "written twice by the client", 256, 0)
+            if then in ("fork", "dontneed"):
+                self.pages(server, then, 256, 256)
 
     def test_prefetch(self):
         if ODP and ADVICE:
@@ -89,18 +85,3 @@ class Memory(PairTest):
         else:
             said = r"byte 0 of 4096 is .*\n.*put each packet at the beginning of its page"
             self.check_failed(server, NAME, "server", said, hint=False)
-
-
-class Strangers(PairTest):
-    def test_work_that_is_refused(self):
-        wrong = (
-            ("memory=odd,then=none,region=65536,limit=9", b"memory or then is unknown"),
-            ("memory=odp,then=none,region=065536,limit=9", b"limit is malformed"),
-            ("memory=odp,then=none,region=4096,limit=9", b"the blocks do not fit"),
-        )
-        lines = [(hello(NAME, f",{more}", size=9, iters=9), reason) for more, reason in wrong]
-        self.refuses(NAME, lines, client_args=PINNED)
-
-
-if __name__ == "__main__":
-    main()

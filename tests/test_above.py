@@ -1,27 +1,22 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """above/: each protocol moves its data by RDMA, in these messages; the proof fails where it did not.
 
 Each test runs two VMs. A protocol that this kernel or machine has not is left out with its reason.
 """
-import os
 import re
 import subprocess
 import tempfile
 import unittest
 
-from samples import ROOT, main, ran
+from samples import ROOT, ran
 
 SIZE = 262144
 
 
 def run(app, **env):
     """(exit status, RESULT's fields, all that it said); a test of what is not here is skipped."""
-    ended = subprocess.run(
-        ["timeout", "-s", "KILL", "600", f"{ROOT}/above/run.sh", app],
-        env={**os.environ, "LAB_LANG": "en", **env},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
+    command = ["timeout", "-s", "KILL", "600", "above/run.sh", app]
+    ended = ran(command, env={"LAB_LANG": "en", **env}, stderr=subprocess.STDOUT)
     lines = re.findall("(?m)^RESULT (.*)", ended.stdout)
     fields = dict(field.split("=", 1) for field in lines[-1].split()) if lines else {}
     if ended.returncode == 77:
@@ -92,7 +87,7 @@ class Above(unittest.TestCase):
 class Vector(unittest.TestCase):
     def test_the_assignments_data_by_libraries(self):
         """One row of make bench-mpi's table: each way moves it by RDMA; libraries copy, so they are slower."""
-        ended = ran(["make", "-s", "bench-mpi", "BLOCKS=4096"], cwd=ROOT)
+        ended = ran(["make", "-s", "bench-mpi", "BLOCKS=4096"])
         self.assertEqual(ended.returncode, 0, ended)
         block, *figures = map(float, re.findall(r"[\d.]+", ended.stdout.splitlines()[-1]))
         self.assertEqual((block, len(figures)), (4096, 18), ended.stdout)
@@ -123,10 +118,9 @@ class Proof(unittest.TestCase):
             ("sent_pkts=356 us=1 status=1 why=other data", SIZE, "other data"),
             ("sent_pkts=356 us=1 status=0 why=", 2 * SIZE, "not by RDMA: write: "),
         ):
-            with tempfile.NamedTemporaryFile("w") as file:
-                file.write(client)
-                file.flush()
-                proof = ran([f"{ROOT}/above/proof.py", "nvme", pcap, str(size), file.name])
+            with tempfile.TemporaryDirectory() as folder:
+                file = write(f"{folder}/client", client)
+                proof = ran(["above/proof.py", "nvme", pcap, str(size), file])
             self.assertEqual(proof.returncode, 1 if reason else 0, proof.stderr)
             self.assertIn(reason, proof.stderr)
 
@@ -143,14 +137,9 @@ class Proof(unittest.TestCase):
             ("nvme 64\nother 1\n", 0, ["first run make above APP=other", "right: 1, wrong: 0"]),
             ("", 1, ["right: 0"]),
         ):
-            with self.subTest(row=row), tempfile.NamedTemporaryFile("w") as mine:
-                mine.write(row)
-                mine.flush()
-                said = ran(["make", "-s", "check", "LAB=above", f"FILE={mine.name}"], cwd=ROOT)
-                self.assertEqual(bool(said.returncode), bool(status), said)
-                for each in words:
-                    self.assertRegex(said.stdout, each)
-
-
-if __name__ == "__main__":
-    main()
+            with tempfile.TemporaryDirectory() as folder:
+                mine = write(f"{folder}/mine", row)
+                said = ran(["make", "-s", "check", "LAB=above", f"FILE={mine}"])
+            self.assertEqual(bool(said.returncode), bool(status), said)
+            for each in words:
+                self.assertRegex(said.stdout, each)

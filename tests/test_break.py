@@ -4,13 +4,12 @@ make break makes of that, is in test_labs.py."""
 import importlib
 import os
 import re
-import shutil
 import tempfile
 import unittest
 
 from places import copy_project
-from samples import ROOT, ran
-from texts import handout, read
+from samples import ROOT, ran, read, write
+from texts import handout
 
 os.environ["LAB_LANG"] = "en"
 answers, breaking = importlib.import_module("answers"), importlib.import_module("break")
@@ -24,10 +23,9 @@ class Asked(unittest.TestCase):
         telling = {*breaking.STATUSES.values(), "status=", "no completion", "invalid argument"}
         telling |= {"cannot allocate", "(status", "resource busy", "verdict"}
         for step in STEPS.values():
-            with self.subTest(step=step.number):
-                self.assertIn("?", step.question)
-                question = step.question.lower()
-                self.assertEqual([each for each in telling - {"success"} if each in question], [])
+            self.assertIn("?", step.question)
+            question = step.question.lower()
+            self.assertEqual([each for each in telling - {"success"} if each in question], [])
 
     def test_choices(self):
         """Four, one of which is right, in no place more often than in the others; and how each is judged."""
@@ -48,8 +46,7 @@ class Asked(unittest.TestCase):
 
 class Answers(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="answers.")
-        self.addCleanup(shutil.rmtree, self.dir)
+        self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="answers."))
         self.path = os.path.join(self.dir, "answers.txt")
 
     def filled(self):
@@ -74,9 +71,7 @@ class Answers(unittest.TestCase):
         """Windows' ends of lines and its mark of UTF-8 are no harm. (Another encoding: test_handin.py.)"""
         text = self.filled()
         for data in (text.encode("utf-8-sig"), text.replace("\n", "\r\n").encode()):
-            with open(self.path, "wb") as file:
-                file.write(data)
-            ended = ran([os.path.join(ROOT, "learn", "answers.py"), "count", self.path])
+            ended = ran(["learn/answers.py", "count", write(self.path, data)])
             self.assertEqual((ended.returncode, ended.stdout), (0, "27 of 27 answers given\n"))
 
     def test_a_step_replaces_its_own_answer_alone(self):
@@ -94,13 +89,11 @@ class Driven(unittest.TestCase):
     """make break as a student types it, each in a VM of its own."""
 
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="break.")
-        self.addCleanup(shutil.rmtree, self.dir)
+        self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="break."))
         self.path = os.path.join(self.dir, "answers.txt")
         temporary = tempfile.mkdtemp(dir=self.dir)
-        self.env = {**os.environ, "ANSWERS": self.path, "WIRE": "no", "TMPDIR": temporary}
+        self.env = {"ANSWERS": self.path, "WIRE": "no", "TMPDIR": temporary}
         self.addCleanup(lambda: self.assertEqual(os.listdir(temporary), [], "left behind"))
-        self.env.pop("MAKEFLAGS", None)
 
     def make(self, *words, typed="", cwd=ROOT):
         return ran(["make", "-s", "break", *words], cwd=cwd, env=self.env, input=typed)
@@ -155,16 +148,14 @@ class Driven(unittest.TestCase):
     def test_a_tree_that_has_been_changed(self):
         """The student's own program, or a starter: each is told, and left alone."""
         tree = os.path.join(self.dir, "tree")
-        os.mkdir(tree)
         copy_project(tree)
         source = f"{tree}/01_hello_write/hello_write.c"
         mine = read(source).replace("peer.rkey}", "peer.rkey + 1}")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write(mine)
+        write(source, mine)
         made = self.make("STEP=3", cwd=tree, typed="1\n")
         self.assertNotEqual(made.returncode, 0)
         self.assertIn("has that file been changed already", made.stderr)
         self.assertEqual(read(source), mine)
-        with open(f"{tree}/05_gather_write/gather_write.c", "a", encoding="utf-8") as file:
-            file.write("/* is not written yet (TODO 1) */\n")
+        source = f"{tree}/05_gather_write/gather_write.c"
+        write(source, read(source) + "/* is not written yet (TODO 1) */\n")
         self.assertIn("is a starter here", self.make("STEP=21", cwd=tree, typed="1\n").stdout)

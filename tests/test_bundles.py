@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make bundle: what it leaves, what it writes for each learning platform, and whether it grades in a
 directory laid out as that platform does it, in a new Debian 12 without KVM."""
@@ -15,7 +14,7 @@ import unittest
 import zipfile
 
 from grading_class import command
-from samples import ROOT, main
+from samples import ROOT, read, write
 
 sys.path.insert(0, f"{ROOT}/teach")
 import formats  # pylint: disable=wrong-import-position # where it is, is only known now
@@ -83,8 +82,6 @@ def bundle(form, lab="05"):
 
 
 class Bundles(unittest.TestCase):
-    longMessage = True
-
     def autolab(self, text):
         """Points of 100, and what each test says."""
         shown, scores = map(json.loads, text.splitlines()[-2:])
@@ -187,15 +184,15 @@ class Bundles(unittest.TestCase):
     )
     def test_platforms(self):
         """HV_FORMATS="autolab …": these alone."""
-        with tempfile.TemporaryDirectory(prefix="bundles.") as scratch:
-            root = self.new_root(f"{scratch}/root")
-            command("make", "-s", "handin", "STUDENT=20260005", check=True)
-            handin = shutil.move(f"{ROOT}/handin-20260005.zip", scratch)
-            shutil.rmtree(f"{ROOT}/results/handin-20260005")
-            for form in os.environ.get("HV_FORMATS", " ".join(PLATFORM)).split():
-                for which in ("right", "wrong"):
-                    with self.subTest(form=form, which=which):
-                        self.platform(form, which, root, handin, tempfile.mkdtemp(dir=scratch))
+        scratch = self.enterContext(tempfile.TemporaryDirectory(prefix="bundles."))
+        root = self.new_root(f"{scratch}/root")
+        command("make", "-s", "handin", "STUDENT=20260005", check=True)
+        handin = shutil.move(f"{ROOT}/handin-20260005.zip", scratch)
+        shutil.rmtree(f"{ROOT}/results/handin-20260005")
+        for form in os.environ.get("HV_FORMATS", " ".join(PLATFORM)).split():
+            for which in ("right", "wrong"):
+                with self.subTest(form=form, which=which):
+                    self.platform(form, which, root, handin, tempfile.mkdtemp(dir=scratch))
 
     def new_root(self, root):
         more = "--include=ca-certificates"
@@ -218,26 +215,17 @@ class Bundles(unittest.TestCase):
             archive.extractall(f"{place}/files")
         if which == "wrong":
             for name, text in ("Makefile", THIEF), ("gather_write.c", IDLE):
-                with open(f"{place}/files/program/{name}", "w", encoding="ascii") as file:
-                    file.write(text)
+                write(f"{place}/files/program/{name}", text)
         shutil.make_archive(f"{place}/handin", "zip", f"{place}/files")
         apart = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "bash", "-c")
         inside = ("bash", root, f"{place}/layer", place, PLATFORM[form])
         env = [f"{k}={v}" for k, v in CLASSROOM.items() if form == "classroom50"]
         done = command(*apart, INSIDE, *inside, *env)
-        said = [str(done)]
-        for name in os.listdir(f"{place}/out"):
-            with open(f"{place}/out/{name}", encoding="utf-8", errors="replace") as file:
-                said.append(file.read())
-        self.assertTrue(os.path.exists(f"{place}/out/result"), said)
-        with open(f"{place}/out/result", encoding="utf-8", errors="replace") as file:
-            score, tests = getattr(self, form)(file.read())
+        said = {name: read(f"{place}/out/{name}", "replace") for name in os.listdir(f"{place}/out")}
+        self.assertIn("result", said, f"{done}{said}")
+        score, tests = getattr(self, form)(said["result"])
         self.assertAlmostEqual(score, RIGHT if which == "right" else WRONG, 1, msg=said)
         if which == "wrong":
             self.assertNotIn("found", tests["program: builds"])  # the solution
             sgl = [why for name, why in tests.items() if name.startswith("program: sgl")]
             self.assertTrue(all(sgl), tests)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ import unittest
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "judge")]
 # pylint: disable=wrong-import-position
 import sandbox  # noqa: E402
-from samples import main  # noqa: E402
+from samples import read  # noqa: E402
 
 
 class Charge(unittest.TestCase):
@@ -21,8 +21,7 @@ class Charge(unittest.TestCase):
 
             def ran():
                 """Hundredths of a second of CPU that the other has had (proc_pid_stat(5))."""
-                with open(f"/proc/{other.pid}/stat", encoding="ascii") as file:
-                    return sum(map(int, file.read().split()[13:15]))
+                return sum(map(int, read(f"/proc/{other.pid}/stat").split()[13:15]))
 
             before, until = ran(), time.monotonic() + 3
             while time.monotonic() < until:
@@ -31,7 +30,3 @@ class Charge(unittest.TestCase):
             other.kill()
         self.assertGreater(before, 0)
         self.assertEqual(after, before)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,14 +5,14 @@ import re
 import unittest
 
 import api
-from samples import PROGRAM, ROOT, ran, unwritten
+from samples import PROGRAM, ROOT, ran, read, unwritten
 from texts import handout
 
 words = importlib.import_module("words")  # of learn/
 
 
 def printed(language="en"):
-    return ran(["make", "-s", "cheatsheet", f"LAB_LANG={language}"], cwd=ROOT, check=True).stdout
+    return ran(["make", "-s", "cheatsheet", f"LAB_LANG={language}"], check=True).stdout
 
 
 def table(heading):
@@ -28,16 +28,11 @@ def table(heading):
     raise ValueError(heading)
 
 
-def header():
-    with open("/usr/include/infiniband/verbs.h", encoding="utf-8") as file:
-        return file.read()
-
-
 class Sheet(unittest.TestCase):
     def test_statuses(self):
+        header = read("/usr/include/infiniband/verbs.h")
         names = re.findall(
-            r"\bIBV_WC_(\w+),",
-            re.search(r"enum ibv_wc_status {(.*?)}", header(), re.DOTALL).group(1),
+            r"IBV_WC_(\w+),", re.search(r"(?s)enum ibv_wc_status {(.*?)}", header)[1]
         )
         rows = table("Completion statuses")
         for number, name, *_ in rows:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Hand-ins in the shapes that learning platforms give them, and archives that mean harm."""
 import os
@@ -9,8 +8,8 @@ import tempfile
 import unittest
 import zipfile
 
-from grading_class import ended, packed, write
-from samples import ROOT, main, ran
+from grading_class import ended, packed
+from samples import ROOT, ran, read, write
 
 sys.path += [f"{ROOT}/teach", f"{ROOT}/learn"]
 # pylint: disable=wrong-import-position
@@ -26,12 +25,9 @@ def handin(student, lab="05", code=CODE):
 
 
 class Folder(unittest.TestCase):
-    longMessage = True
-
     def setUp(self):
-        self.dir, self.scratch = (tempfile.mkdtemp(prefix="collect.") for _ in range(2))
-        self.addCleanup(shutil.rmtree, self.dir)
-        self.addCleanup(shutil.rmtree, self.scratch)
+        self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="collect."))
+        self.scratch = self.enterContext(tempfile.TemporaryDirectory(prefix="collect."))
 
     def put(self, name, content=CODE):
         """A file; or a zip, of a dictionary of files."""
@@ -76,9 +72,8 @@ class Collect(Folder):
 
     def test_one_archive_for_the_class(self):
         files = {f"class/{s}/handin.zip": packed(handin(s)) for s in "ab"}
-        self.put(
-            "all.zip", {**files, "class/c/long.pdf": bytes(9 << 20)}
-        )  # as much as many hand-ins
+        # as much as many hand-ins
+        self.put("all.zip", {**files, "class/c/long.pdf": bytes(9 << 20)})
         found = self.found("all.zip")
         self.assertIn("it is a .pdf file", found["all.zip/class/c/long.pdf"].refused)
         for s in "ab":
@@ -180,8 +175,7 @@ class Similar(Folder):
     def test_pairs_of_programs(self):
         """A copy with other names and comments is found; what all have from the starter is not; who has
         the sample's solution is told."""
-        with open(f"{ROOT}/05_gather_write/gather_write.c", encoding="utf-8") as file:
-            sample = file.read()
+        sample = read("05_gather_write/gather_write.c")
         given = starter.starter_of("05")
         own = "".join(
             f"static int f{n}(int a) {{\n    int b = a * {n} + g{n}(a);\n    while (b > {n}) b -= a;\n"
@@ -202,7 +196,3 @@ class Similar(Folder):
             r"\A100 %  solution.* of  the sample's solution\n *(9\d|100) %  author .*  of  copier .*\n"
             r"# 3 programs\n\Z",
         )
-
-
-if __name__ == "__main__":
-    main()

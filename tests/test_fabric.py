@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """fabric/: what it says about tables and paths beside what the tools say; its lab; its ends."""
 import contextlib
 import glob
-import itertools
 import os
 import pty
 import re
@@ -17,7 +15,7 @@ import termios
 import time
 import unittest
 
-from samples import ROOT, main
+from samples import ROOT, ran, read, wait_until, write
 
 sys.path.insert(0, os.path.join(ROOT, "fabric"))
 import topology  # noqa: E402
@@ -44,12 +42,13 @@ print(len(fabric.hosts), "hosts,", len(fabric.switches), "tables as the tools ha
 """
 
 
-def fabric(script, seconds=120, cwd=None, **env):
-    """What a script prints in a fabric."""
-    return subprocess.run(
-        [*START, script], env={**os.environ, **env}, cwd=cwd or tempfile.gettempdir(), timeout=seconds,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+def fabric(script, seconds=120, text=None, cwd=None, **env):
+    """What a script prints in a fabric; text: its description."""
+    with tempfile.TemporaryDirectory() as folder:
+        if text is not None:
+            env["TOPOLOGY"] = write(f"{folder}/given.net", text)
+        command = [*START, script]
+        return ran(command, env=env, cwd=cwd or folder, timeout=seconds, stderr=subprocess.STDOUT)
 
 
 class Tables(unittest.TestCase):
@@ -93,10 +92,7 @@ class Wrong(unittest.TestCase):
 
     def test_descriptions(self):
         for change, by, sentence in self.CHANGES:
-            with tempfile.NamedTemporaryFile("w", suffix=".net") as file:
-                file.write(self.GOOD.replace(change, by))
-                file.flush()
-                self.assertIn("fabric: " + sentence, self.said(TOPOLOGY=file.name))
+            self.assertIn("fabric: " + sentence, self.said(text=self.GOOD.replace(change, by)))
 
     def test_options(self):
         for env, sentence in (
@@ -131,7 +127,6 @@ class Wrong(unittest.TestCase):
         self.assertRegex(fabric(script).stdout, end)
 
     def test_no_word_of_the_library(self):
-        """See do_ibstatus."""
         said = fabric(
             "for i in 1 2 3 4 5 6 7 8; do ibstatus; at host3 ibstatus ibsim0; done"
         ).stdout
@@ -139,68 +134,41 @@ class Wrong(unittest.TestCase):
         self.assertNotIn("ERR", said)
 
 
-NAMES = (
-    "node{} HCA-1", "o'brien's \"gpu\" box {}", "storage{} HCA-2 (rows=99 lanes=12)", "lid {} lmc 3",
-    "MT25408 ConnectX Mellanox Technologies", "", "{{braces}} #{}, " + "a name as long as a line " * 12,
-)  # fmt: skip
-SPEEDS = "4xFDR", "4xQDR", "4xFDR10", "1xSDR", "4xEDR", "2xHDR", "12xDDR"
-
-
-def cluster():
-    """A large fabric in the form of ibnetdiscover -g -f, with what real ones have: names of all kinds,
-    widths, a second link, a host and a router with two ports."""
-    more = ("leaf1", "spine1"), ("host1", "leaf2"), ("R-1", "leaf3"), ("R-1", "leaf4")
-    topology.KINDS["real"] = lambda hosts: [*topology.fat_tree(hosts), *more]
-    guids = itertools.count(0x7CFE900300A00000, 256)
-
-    def node(found):
-        kind, ports, name = found.groups()
-        kind, n, guid = "Rt" if name == "R-1" else kind, int(re.sub(r"\D", "", name)), next(guids)
-        known = (
-            NAMES[n % 7].format(n) if kind == "Ca" else "SwitchX" if n % 5 else f"MF0;{name}:IS5200"
-        )
-        tail = " enhanced port 0 lid 2 lmc 0" * (name == "leaf1")
-        return (
-            f"\r\nvendid=0x2c9\r\nsysimgguid=0x{guid:x}\t\t# Chassis 1\r\n"
-            f'{kind.lower()}guid=0x{guid:x}({guid:x})\r\n{kind}\t{ports} "{name}"\t\t# "{known}"{tail}'
-        )
-
-    def link(found):
-        speed = SPEEDS[(int(found[1]) + int(found[3])) % 7]
-        return f'[{found[1]}](7cf)\t"{found[2]}"[{found[3]}]\t\t# lid 0 "a=1" lid 7 {speed} s=4 w=2'
-
-    text = re.sub(r'(Switch|Ca) (\d+) "(.+)"', node, topology.generate("real", "1700"))
-    text = re.sub(r'\[(\d+)\] "(.+)"\[(\d+)\]', link, text)
-    return f"# Topology file: generated on Tue\n#\nChassis 1 (guid 0x2c90)\n{text}\nNon-Chassis Nodes\n"
-
-
 class Real(unittest.TestCase):
     """A file of a real cluster is taken as it is."""
 
     def test_several_thousand_ports(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".net", newline="") as file:
-            file.write(cluster())
-            file.flush()
-            script = """ibhosts | wc -l; ibswitches | wc -l; ibrouters | wc -l
-                at "storage2 HCA-2 (rows=99 lanes=12)" ibstat | grep "Base lid"
-                at SwitchX true || at host1700 sh -c 'echo "at $FABRIC_HOST"'
-                path "node7 HCA-1" "node14 HCA-1" | wc -l; grep -c ERR $FABRIC/opensm.log
-                cut leaf1 spine1"""
-            said = fabric(script, TOPOLOGY=file.name, seconds=600).stdout
-        self.assertRegex(
-            said, r"\A1700 hosts, 87 switches; .*\n1700\n87\n1\n"
-            r"\t+Base lid: \d+\nfabric: \d+ nodes are called 'SwitchX'; .*\nat .* #1700, .*\n2\n0\n(Unlink port \d+ of leaf1\n){2}\Z",
-        )  # fmt: skip
+        said = fabric("ibhosts | wc -l; grep -c ERR $FABRIC/opensm.log", 600, HOSTS="1700").stdout
+        self.assertRegex(said, r"\A1700 hosts, \d+ switches; .*\n1700\n0\n\Z")
 
-    def test_its_format_by_its_manual_page(self):
-        env = {**os.environ, "MANWIDTH": "200"}
-        page = subprocess.run(["man", "ibnetdiscover"], env=env, stdout=-1, text=True).stdout
+    def test_the_example_of_the_manual_page(self):
+        """It has two links from switch to switch and a host with two ports; and then hosts with odd names."""
+        page = ran(["man", "ibnetdiscover"], env={"MANWIDTH": "200"}).stdout
         example = re.search(r"(?s)# Topology file: .*?(?=\n *When grouping is used)", page)
         if not example:
             self.skipTest("no manual page")
-        nodes = topology.read(example[0])
-        self.assertEqual(len(nodes), 6)
-        self.assertIn('"ISR9024 Voltaire"', "".join(node.head for node in nodes))
+        # One host becomes a router with a wide link, the others get odd names.
+        text = (
+            example[0]
+            .replace("H-0008f10403961354", "R-1")
+            .replace("lid 4 4xSDR", "lid 4 1xSDR s=1 w=1")
+        )
+        text = re.sub('(# )"MT23108.*?"', r'\1"s=9 w=9"', text)
+        text = re.sub(r'ca(guid=.*\n *)Ca( +\d "R-1")', r"rt\1Rt\2", text)
+        names = iter(
+            ("o'brien's \"gpu\" box", "storage (rows=99 lanes=12)", "{b} #4 " + "long " * 50)
+        )
+        text = re.sub(r'(Ca +\d "H.*# ").*(?=")', lambda found: found[1] + next(names), text)
+        script = """ibhosts | wc -l; ibswitches | wc -l; ibrouters | wc -l
+            at "storage (rows=99 lanes=12)" ibstat | grep "Base lid"
+            last=$(at H-0008f10403960558 sh -c 'echo "$FABRIC_HOST"'); echo "at $last"
+            path "storage (rows=99 lanes=12)" "$last" | wc -l; grep -c ERR $FABRIC/opensm.log
+            cut "ISR9024 Voltaire" "SW-6IB4 Voltaire"; at "MT23108" true"""
+        self.assertRegex(
+            fabric(script, text=text.replace("\n", "\r\n")).stdout,
+            r"\A3 hosts, 2 switches; .*\n3\n2\n1\n\t+Base lid: \d+\nat {b} #4 .*\n3\n0\n"
+            r"(Unlink port \d+ of ISR9024 Voltaire\n){2}fabric: 0 nodes are called 'MT23108'; .*\n\Z",
+        )
 
     def test_copied_from_a_terminal_and_older(self):
         noise = (
@@ -219,13 +187,9 @@ class Ends(unittest.TestCase):
     def setUp(self):
         """The shell's user has a python3 that is a script which calls cut, as pyenv's is."""
         home = self.enterContext(tempfile.TemporaryDirectory())
-        with open(f"{home}/.bashrc", "w", encoding="ascii") as file:
-            file.write("PATH=~:$PATH\nPROMPT_COMMAND='python3 -c 0'\n")
-        with open(f"{home}/python3", "w", encoding="ascii") as file:
-            file.write(
-                f'#!/bin/sh\n[ "$(echo a:b | cut -d: -f2)" = b ] && exec {sys.executable} "$@"\n'
-            )
-            os.chmod(file.name, 0o755)
+        write(f"{home}/.bashrc", "PATH=~:$PATH\nPROMPT_COMMAND='python3 -c 0'\n")
+        run = f'[ "$(echo a:b | cut -d: -f2)" = b ] && exec {sys.executable} "$@"\n'
+        os.chmod(write(f"{home}/python3", f"#!/bin/sh\n{run}"), 0o755)
         self.pid, self.terminal = pty.fork()
         if not self.pid:
             os.chdir(home)
@@ -247,28 +211,22 @@ class Ends(unittest.TestCase):
         found = {path: "" for path in glob.glob(self.folder)}
         for path in glob.glob("/proc/[0-9]*"):
             with contextlib.suppress(OSError):
-                with open(path + "/environ", "rb") as environ, open(
-                    path + "/cmdline", "rb"
-                ) as line:
-                    if f"FABRIC={self.folder}".encode() in environ.read().split(b"\0"):
-                        found[int(path[6:])] = line.read()
+                if f"FABRIC={self.folder}" in read(path + "/environ", "replace").split("\0"):
+                    found[int(path[6:])] = read(path + "/cmdline", "replace")
         return found
 
     def child(self, word):
         return next(pid for pid, line in self.left().items() if line and word in line)
 
     def tearDown(self):
-        deadline = time.monotonic() + 60
-        while self.left() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: not self.left(), 60)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self.assertEqual(self.left(), {})
 
     def test_exit(self):
-        os.write(
-            self.terminal, b"\3\n"
-        )  # before its first read bash sees \3 with the next key only
+        # before its first read bash sees \3 with the next key only
+        os.write(self.terminal, b"\3\n")
         self.prompt()
         os.write(self.terminal, b"ibnetdiscover & kill -9 $!\nsleep 1000 &\nexit\n")
 
@@ -279,29 +237,24 @@ class Ends(unittest.TestCase):
         os.kill(self.pid, signal.SIGKILL)
 
     def test_kill_simulator(self):
-        os.kill(self.child(b"ibsim\0-s"), signal.SIGKILL)
+        os.kill(self.child("ibsim\0-s"), signal.SIGKILL)
 
     def test_kill_keeper(self):
-        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="utf-8") as pids:
-            os.kill(int(pids.read().split()[0]), signal.SIGKILL)
+        os.kill(int(read(f"/proc/{self.pid}/task/{self.pid}/children").split()[0]), signal.SIGKILL)
         os.write(self.terminal, b"exit\n")
 
     def test_kill_shell_leaves_no_mode_of_the_terminal(self):
         with open(f"/proc/{self.pid}/fd/0", "rb", buffering=0) as terminal:
             self.assertFalse(termios.tcgetattr(terminal)[3] & termios.ICANON)  # readline's
-            os.kill(self.child(b"--rcfile"), signal.SIGKILL)
-            deadline = time.monotonic() + 60
-            while not termios.tcgetattr(terminal)[3] & termios.ICANON:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.1)
+            os.kill(self.child("--rcfile"), signal.SIGKILL)
+            self.assertTrue(wait_until(lambda: termios.tcgetattr(terminal)[3] & termios.ICANON, 60))
 
 
 class Lab(unittest.TestCase):
     """What the lab shows is what one sees. In its blocks "…" stands for what may vary."""
 
     def blocks(self, readme):
-        with open(f"{ROOT}/fabric/{readme}", encoding="utf-8") as file:
-            return re.findall(r"(?ms)^```\n(.*?)^```\n|^#", file.read())
+        return re.findall(r"(?ms)^```\n(.*?)^```\n|^#", read(f"fabric/{readme}"))
 
     def test_english(self):
         runs = []
@@ -312,9 +265,9 @@ class Lab(unittest.TestCase):
                 pattern = r"(?ms)^at (\w+)> (.*?\n)(.*?)(?=^at \w+> |\Z)"
                 runs[-1][1].extend(re.findall(pattern, block))
         self.assertGreater(len(runs), 5)
-        with tempfile.TemporaryDirectory() as folder:
-            for line, steps in runs:
-                self.run_steps(folder, line, steps)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        for line, steps in runs:
+            self.run_steps(folder, line, steps)
 
     def run_steps(self, folder, line, steps):
         env = dict(re.findall(r"([A-Z]+)=(\S+)", line))
@@ -331,7 +284,3 @@ class Lab(unittest.TestCase):
 
     def test_chinese_has_the_same_blocks_and_headings(self):
         self.assertEqual(self.blocks("README.zh.md"), self.blocks("README.md"))
-
-
-if __name__ == "__main__":
-    main()

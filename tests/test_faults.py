@@ -8,12 +8,11 @@ import os
 import re
 import socket
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from pairs import PairTest, preloaded
 from pairs import rdma_resources as resources
-from samples import ROOT, SAMPLES, end, some, start
+from samples import ROOT, SAMPLES, end, read, some, start, wait_until
 
 # No call to make fail: these return nothing, or cannot fail.
 HARMLESS = {
@@ -74,8 +73,7 @@ def calls_in(*directories):
     found = collections.Counter()
     for directory in directories:
         for path in glob.glob(f"{ROOT}/{directory}/*.c"):
-            with open(path, encoding="utf-8") as file:
-                code = re.sub(r'/\*.*?\*/|"(\\.|[^"\\])*"', "", file.read(), flags=re.S)
+            code = re.sub(r'/\*.*?\*/|"(\\.|[^"\\])*"', "", read(path), flags=re.S)
             found.update(re.findall(r"\b(ibv_\w+)\(", code))
     return {name: n for name, n in found.items() if name not in HARMLESS}
 
@@ -95,9 +93,12 @@ WAYS = {
 }
 
 
-class Verbs(PairTest):
-    """Each call of each sample made to fail, where it stands in the code."""
+def calls_of(trace):
+    """Those that HV_TRACE has listed: (name, place in the code)."""
+    return [tuple(line.split()) for line in read(trace).splitlines()]
 
+
+class Faults(PairTest):
     def pair(self, sample, way, server_env=None, client_env=None):
         server_args, client_args = way
         server, port = self.serve(sample, "--timeout", 10, *server_args, env=server_env)
@@ -105,6 +106,10 @@ class Verbs(PairTest):
         client = start(sample, *args, env=client_env)
         client, server = end(client), end(server)
         return {"server": server, "client": client}
+
+
+class Verbs(Faults):
+    """Each call of each sample made to fail, where it stands in the code."""
 
     def alone(self, sample, way, env):
         """A client that fails before it has said who it is; who listens there, says nothing."""
@@ -118,11 +123,7 @@ class Verbs(PairTest):
             envs = [preloaded(HV_TRACE=f"{work}/{role}") for role in ("server", "client")]
             sides = self.pair(sample, way, *envs)
             self.both_pass(sample, sides["server"], sides["client"])
-            calls = {}
-            for role in ("client", "server"):
-                with open(f"{work}/{role}", encoding="ascii") as file:
-                    calls[role] = [tuple(line.split()) for line in file]
-        return calls
+            return {role: calls_of(f"{work}/{role}") for role in ("client", "server")}
 
     def sites(self, sample, way):
         """The calls to make fail: the first from each place in the code, as a list of
@@ -232,8 +233,5 @@ class Verbs(PairTest):
                             self.fail(wrong)
                 self.assertEqual(set(calls_in("common", sample)) - reached, set(), sample)
                 # What the failed left behind, the kernel has destroyed with the process.
-                deadline = time.monotonic() + 10
-                while resources() != before and time.monotonic() < deadline:
-                    time.sleep(0.2)
-                self.assertEqual(resources(), before, f"left over after {sample}")
+                self.assertTrue(wait_until(lambda: resources() == before, 10), f"left: {sample}")
         print(f"ok - verbs: {injected} failures injected", flush=True)

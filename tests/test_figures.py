@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from samples import ROOT, ran
+from samples import ROOT, ran, read
 
 COMMAND = "testenv/testenv.sh run testenv/pair.sh 05_gather_write/gather_write --bench --iters=1 --sizes=64K"
 CSV = os.path.join(ROOT, "results", f"test-figures-{os.environ.get('KERNEL', '')}" + "{}.csv")
@@ -79,8 +79,7 @@ class Figures(unittest.TestCase):
         name = os.path.basename(CSV.format(0))[:-4]
         ran([f"{ROOT}/bench/plot.sh", name], check=True)
         for sweep, points in (("message", 4), ("block", 11)):
-            with open(f"{ROOT}/results/{name}-{sweep}.svg", encoding="utf-8") as file:
-                drawn = file.read()
+            drawn = read(f"results/{name}-{sweep}.svg")
             self.assertEqual(len(set(re.findall(r">reference \w+", drawn))), 5, sweep)
             circles = drawn.count("<use xlink:href='#gpPt5'")  # of all points; and in the key
             self.assertGreaterEqual(circles, 5 * points + 5, sweep)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Hand-ins and their grades: a class of students, most of them honest."""
 import csv
@@ -20,9 +19,8 @@ from grading_class import (
     make_class,
     packed,
     within,
-    write,
 )
-from samples import ROOT, SAMPLES, main
+from samples import ROOT, SAMPLES, read, write
 
 sys.path.append(f"{ROOT}/teach")
 # pylint: disable=wrong-import-position
@@ -46,11 +44,8 @@ def reports(out):
 
 
 class Graded(unittest.TestCase):
-    longMessage = True
-
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="grading.")
-        self.addCleanup(shutil.rmtree, self.dir)
+        self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="grading."))
         os.mkdir(f"{self.dir}/class")
         self.programs = "/dev/null"
 
@@ -61,8 +56,7 @@ class Graded(unittest.TestCase):
 
     def grade(self, *more, status=0):
         words = ("teach/grade.py", "--out", f"{self.dir}/out", *more, f"{self.dir}/class")
-        env = {**os.environ, "RESULTS": self.programs}
-        done = command(*words, env=env, errors="replace")
+        done = command(*words, env={"RESULTS": self.programs}, errors="replace")
         self.assertEqual(done.returncode, status, done)
         return done.stdout + done.stderr
 
@@ -75,8 +69,7 @@ class Graded(unittest.TestCase):
 class Grading(Graded):
     def test_failed_handin(self):
         """Where the device can't be had, there is a hand-in all the same, and it says so."""
-        env = {**os.environ, "TESTENV": "native"}
-        made = command("teach/handin.sh", "x-1", "07", env=env)
+        made = command("teach/handin.sh", "x-1", "07", env={"TESTENV": "native"})
         self.addCleanup(shutil.rmtree, f"{ROOT}/results/handin-x-1")
         shutil.move(f"{ROOT}/handin-x-1.zip", f"{self.dir}/class")
         self.assertEqual(made.returncode, 1, made)
@@ -96,10 +89,9 @@ class Grading(Graded):
             (("grade.py", "/none"), "grade.py: error: "),
             (("grade.py", f"{self.dir}/empty"), "holds nothing"),
         ):
-            with self.subTest(words=words):
-                done = command(f"teach/{words[0]}", *words[1:])
-                self.assertEqual(done.returncode, 2, done)
-                self.assertIn(said, done.stderr)
+            done = command(f"teach/{words[0]}", *words[1:])
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn(said, done.stderr)
 
     def test_bad(self):
         """With a manifest that fits: each kind loses its parts for its reason. Good ones have full marks."""
@@ -111,11 +103,10 @@ class Grading(Graded):
         for student in GOOD:
             self.assertIn("\nScore: 100/100", found[f"handin-{student}.zip"])
         for kind, (_, lost, reason) in BAD.items():
-            with self.subTest(kind=kind):
-                report, row = found[f"{kind}.zip"], table[f"{kind}.zip"]
-                self.assertEqual({part for part in ALL if row[part] == "0"}, set(lost), report)
-                self.assertIn(reason, report)
-                self.assertEqual(int(row["score"]), sum(int(row[part]) for part in ALL), report)
+            report, row = found[f"{kind}.zip"], table[f"{kind}.zip"]
+            self.assertEqual({part for part in ALL if row[part] == "0"}, set(lost), report)
+            self.assertIn(reason, report)
+            self.assertEqual(int(row["score"]), sum(int(row[part]) for part in ALL), report)
 
     def test_edited(self):
         """What was changed after make handin packed it, is more, or not there: the manifest says so. A run is lost,
@@ -174,21 +165,19 @@ class Grading(Graded):
             ("measured", "lat_p50.*", 10, 90),
             ("03_read", "0x[0-9a-f]*, rkey.*", 0, 90),
         ):
-            with self.subTest(part=part, count=count):
-                name = f"runs/{part}.txt"
-                theirs = iter(re.findall(pattern, GOOD[a][name]))
-                text = re.sub(pattern, lambda _, theirs=theirs: next(theirs), GOOD[b][name], count)
-                self.put(f"handin-{b}.zip", ended({**GOOD[b], name: text}, b, "05"))
-                found = reports(self.grade())
-                for one, other in ((a, b), (b, a)):
-                    report = found[f"handin-{one}.zip"]
-                    self.assertIn(f"Score: {score}/100", report)
-                    same = f"{part}: the same run as in handin-{other}.zip"
-                    self.assertEqual(same in report, score < 100, report)
-                    with open(f"{self.dir}/out/feedback/{one}.txt", encoding="utf-8") as file:
-                        theirs = file.read()  # what the student sees
-                    self.assertEqual("the same run as another" in theirs, score < 100, theirs)
-                    self.assertNotIn(other, theirs)
+            name = f"runs/{part}.txt"
+            theirs = iter(re.findall(pattern, GOOD[a][name]))
+            text = re.sub(pattern, lambda _, theirs=theirs: next(theirs), GOOD[b][name], count)
+            self.put(f"handin-{b}.zip", ended({**GOOD[b], name: text}, b, "05"))
+            found = reports(self.grade())
+            for one, other in ((a, b), (b, a)):
+                report = found[f"handin-{one}.zip"]
+                self.assertIn(f"Score: {score}/100", report)
+                same = f"{part}: the same run as in handin-{other}.zip"
+                self.assertEqual(same in report, score < 100, report)
+                theirs = read(f"{self.dir}/out/feedback/{one}.txt")  # what the student sees
+                self.assertEqual("the same run as another" in theirs, score < 100, theirs)
+                self.assertNotIn(other, theirs)
 
     def test_lists(self):
         """Names and points by ID, as spreadsheets save them; and who has not handed in."""
@@ -201,8 +190,7 @@ class Grading(Graded):
             rows = [(row["student"], row["name"], row["total"]) for row in self.table().values()]
             self.assertEqual(rows, [(FIRST, NAME, "15.0"), ("777", NAME, "0")], encoding)
         self.assertEqual(self.table()["(nothing)"]["first_reason"], "not handed in")
-        with open(f"{self.dir}/out/feedback/{FIRST}.txt", encoding="utf-8") as file:
-            self.assertIn("Score: 100/100", file.read())
+        self.assertIn("Score: 100/100", read(f"{self.dir}/out/feedback/{FIRST}.txt"))
         for text in (lines.encode("utf-16"), f"{FIRST};50\n"):
             write(roster, text)
             self.assertIn("save it as CSV", self.grade("--roster", roster, status=2))
@@ -227,8 +215,7 @@ class Grading(Graded):
 
     def test_rubric(self):
         """Points and parts are the instructor's; a line that is neither is refused."""
-        with open(f"{ROOT}/teach/rubric.txt", encoding="utf-8") as file:
-            text = file.read()
+        text = read("teach/rubric.txt")
         path = write(f"{self.dir}/rubric", text.replace("own = 10", "own = 7"))
         self.assertEqual(rubric.read_rubric(path).text["own"], 7)
         write(path, text.replace("own = 10", "nothing = 5"))
@@ -306,7 +293,3 @@ class Total(Graded):
         total, out, _ = self.total(figures=self.slower(1), digest="another's")
         self.assertEqual(total, 0)
         self.assertIn("the runs count for nothing", out)
-
-
-if __name__ == "__main__":
-    main()

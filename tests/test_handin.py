@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make handin as a student runs it. test_grading.py makes its class's hand-ins without measuring."""
 import os
@@ -10,8 +9,8 @@ import tempfile
 import unittest
 import zipfile
 
-from grading_class import TEMPLATE, answered, command, measured_by, write
-from samples import ROOT, main
+from grading_class import TEMPLATE, answered, command, measured_by
+from samples import ROOT, write
 
 
 def contents(student):
@@ -26,23 +25,21 @@ def contents(student):
 
 
 class Handin(unittest.TestCase):
-    longMessage = True
-
     def test_handin(self):
         """It passes and says how it went; its zip has all that the manifest names, and full marks. That an answer is
         missing is said at the end of both."""
-        with tempfile.TemporaryDirectory() as folder:
-            text = re.sub(r"(?s)(## explain 3\n.*?answer:)[^\n]*", r"\1", answered())
-            name = f"{folder}/\u7b54\u6848.txt"
-            words = ("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={name}")
-            write(name, (text + "\u7b54\u6848").encode("gb18030"))
-            refused = command(*words)
-            self.assertIn("save it as UTF-8", refused.stderr)  # before anything is run
-            self.assertNotIn("passed", refused.stderr)
-            write(name, text.encode("utf-8-sig"))
-            made = command(*words)
-            self.assertEqual(made.returncode, 0, made)
-            graded = command("make", "-s", "grade", f"HANDINS=handin-{TEMPLATE}.zip").stdout
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        text = re.sub(r"(?s)(## explain 3\n.*?answer:)[^\n]*", r"\1", answered())
+        name = f"{folder}/\u7b54\u6848.txt"
+        words = ("make", "handin", f"STUDENT={TEMPLATE}", f"ANSWERS={name}")
+        write(name, (text + "\u7b54\u6848").encode("gb18030"))
+        refused = command(*words)
+        self.assertIn("save it as UTF-8", refused.stderr)  # before anything is run
+        self.assertNotIn("passed", refused.stderr)
+        write(name, text.encode("utf-8-sig"))
+        made = command(*words)
+        self.assertEqual(made.returncode, 0, made)
+        graded = command("make", "-s", "grade", f"HANDINS=handin-{TEMPLATE}.zip").stdout
         files = contents(TEMPLATE)
         self.assertIn("07_gssr: passed", made.stderr)
         self.assertNotIn("what make grade will say", made.stderr)
@@ -64,9 +61,7 @@ class Handin(unittest.TestCase):
         """Ctrl-C after the second pair: the first is there, and the manifest says what happened. (Of
         the second its end may be missing: what make says and the file leave the VM by two ways.)"""
         made = subprocess.Popen(
-            ["make", "handin", "STUDENT=x-2", "ANSWERS=/dev/null"],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            ["make", "-C", ROOT, "handin", "STUDENT=x-2", "ANSWERS=/dev/null"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -84,7 +79,3 @@ class Handin(unittest.TestCase):
         self.assertTrue(files["runs/01_hello_write.txt"].endswith("=== exit 0\n"), files)
         end = "end interrupted (0 of 27 answers given)\n"
         self.assertTrue(files["manifest"].endswith(end), files["manifest"])
-
-
-if __name__ == "__main__":
-    main()

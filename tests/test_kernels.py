@@ -9,15 +9,15 @@ import subprocess
 import tempfile
 import unittest
 
-from places import CACHE, apt_config
-from samples import ROOT, ran
+from places import CACHE, apt_config, unpack_kernel
+from samples import ROOT, ran, write
 
 KERNEL_SH = os.path.join(ROOT, "testenv", "kernel.sh")
 TESTENV = os.path.join(ROOT, "testenv", "testenv.sh")
 
 
-def sh(command, cwd=None, **env):
-    return ran(["bash", "-c", command], cwd=cwd, env={**os.environ, **env})
+def sh(command, cwd=ROOT, **env):
+    return ran(["bash", "-c", command], cwd=cwd, env=env)
 
 
 def start(command, **env):
@@ -38,37 +38,25 @@ class Packages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         """Debian's kernel in pieces: the kernel, the modules, rdma_rxe."""
-        cls.dir = tempfile.mkdtemp(prefix="kernels.")
-        cls.addClassCleanup(shutil.rmtree, cls.dir)
-        made = sh(f"{KERNEL_SH}")  # the machine's own, which all tests use
-        assert made.returncode == 0, made.stderr
-        deb = max(glob.glob(os.path.join(CACHE, "debs-debian-*", "*.deb")), key=os.path.getsize)
-        cls.whole = deb
-        unpacked = sh(
-            f"dpkg-deb --fsys-tarfile {deb} | tar -x --wildcards --exclude='*/drivers/gpu/*'"
-            " --exclude='*/sound/*' --exclude='*/staging/*' --exclude='*/media/*'"
-            " --exclude='*/wireless/*' './boot/vmlinuz*' './lib/modules/*'",
-            cwd=cls.dir,
+        cls.dir = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="kernels."))
+        ran([KERNEL_SH], check=True)  # the machine's own, which all tests use
+        large = (
+            f"--exclude='*/{name}/*'" for name in ("gpu", "sound", "staging", "media", "wireless")
         )
-        assert unpacked.returncode == 0, unpacked.stderr
-        (cls.linux,) = glob.glob(os.path.join(cls.dir, "boot", "vmlinuz*"))
-        found = glob.glob(os.path.join(cls.dir, "lib", "modules", "*", "kernel"))
-        (cls.modules,) = found
+        cls.whole = unpack_kernel(cls.dir, *large, "'./boot/vmlinuz*'", "'./lib/modules/*'")
+        (cls.linux,) = glob.glob(f"{cls.dir}/boot/vmlinuz*")
+        (cls.modules,) = glob.glob(f"{cls.dir}/lib/modules/*/kernel")
         (cls.rxe,) = glob.glob(cls.modules + "/drivers/infiniband/sw/rxe/rdma_rxe.ko*")
 
     def setUp(self):
-        self.work = tempfile.mkdtemp(dir=self.dir)
+        self.work = self.enterContext(tempfile.TemporaryDirectory(dir=self.dir))
         self.repo = os.path.join(self.work, "repo")
         os.makedirs(self.repo)
         self.index = ""
 
-    def tearDown(self):
-        shutil.rmtree(self.work)
-
     def package(self, name, depends="", **files):
         """A package of files {kind: path in it}: linux, modules, rxe."""
         tree = os.path.join(self.work, name)
-        os.makedirs(f"{tree}/DEBIAN")
         for kind, path in files.items():
             to = os.path.join(tree, path)
             os.makedirs(os.path.dirname(to), exist_ok=True)
@@ -80,11 +68,9 @@ class Packages(unittest.TestCase):
                 shutil.copy(source, to + (".xz" if source.endswith(".xz") else ""))
         control = f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a test <a@b>\n"
         control += (f"Depends: {depends}\n" if depends else "") + "Description: a test\n"
-        with open(f"{tree}/DEBIAN/control", "w", encoding="ascii") as file:
-            file.write(control)
+        write(f"{tree}/DEBIAN/control", control)
         deb = os.path.join(self.repo, name + "_1_amd64.deb")
-        made = sh(f"dpkg-deb -Znone --root-owner-group -b {tree} {deb}")
-        self.assertEqual(made.returncode, 0, made.stderr)
+        ran(["dpkg-deb", "-Znone", "--root-owner-group", "-b", tree, deb], check=True)
         with open(deb, "rb") as file:
             data = file.read()
         self.index += (
@@ -95,14 +81,11 @@ class Packages(unittest.TestCase):
 
     def apt(self):
         """A configuration with which apt knows these packages only."""
-        with open(os.path.join(self.repo, "Packages"), "w", encoding="ascii") as file:
-            file.write(self.index)
+        write(os.path.join(self.repo, "Packages"), self.index)
         sources = os.path.join(self.work, "sources")
-        with open(sources, "w", encoding="ascii") as file:
-            file.write(f"deb [trusted=yes] file:{self.repo} ./\n")
+        write(sources, f"deb [trusted=yes] file:{self.repo} ./\n")
         env = apt_config(self.work, sources, "amd64")
-        updated = sh("apt-get update", **env)
-        self.assertEqual(updated.returncode, 0, updated.stderr)
+        ran(["apt-get", "update"], check=True, env=env)
         return env
 
     def kernel(self, **env):
@@ -146,8 +129,7 @@ class Packages(unittest.TestCase):
             (f"{kernel} {modules}", "aarch64", "a kernel for another processor than aarch64"),
             (half, "x86_64", "cannot unpack .*half.deb: is it a whole Debian package"),
         ):
-            with self.subTest(reason=reason):
-                self.refused(reason, KERNEL_DEB=deb, TESTENV_ARCH=arch)
+            self.refused(reason, KERNEL_DEB=deb, TESTENV_ARCH=arch)
         self.makes_one(KERNEL_DEB=f"{kernel} {modules}")
 
     def test_interrupted(self):
@@ -175,8 +157,9 @@ class Stopped(unittest.TestCase):
         self.env = {"TESTENV_CACHE": self.cache, "TESTENV": "vm", "TESTENV_CPUS": "1"}
         if os.path.exists("/dev/kvm"):  # tried and found to hang, as far as this cache knows
             kernel = os.path.basename(sh(KERNEL_SH, **self.env).stdout.strip()).rpartition("-")[0]
-            with open(os.path.join(self.cache, "no-kvm"), "w", encoding="ascii") as file:
-                file.write(sh("uname -nr").stdout.strip() + f" {kernel}\n")
+            write(
+                os.path.join(self.cache, "no-kvm"), sh("uname -nr").stdout.strip() + f" {kernel}\n"
+            )
 
     def run_vm(self, says=""):
         """The stopped VMs that are there then."""
@@ -195,10 +178,9 @@ class Stopped(unittest.TestCase):
             "truncate -s 50M state",
             "rm state",
         ):
-            with self.subTest(wrong=wrong):
-                shutil.copytree(good, vm)
-                sh(wrong, cwd=vm)
-                self.assertEqual(self.run_vm(self.USELESS), [])
+            shutil.copytree(good, vm)
+            sh(wrong, cwd=vm)
+            self.assertEqual(self.run_vm(self.USELESS), [])
         shutil.copytree(good, vm)
         self.assertEqual(self.run_vm(), [vm])
 

@@ -6,15 +6,14 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 import unittest
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from places import copy_project
-from samples import PROGRAM, ROOT, SAMPLES, ran
-from texts import anchors, blocks, handout, pages, read
+from samples import PROGRAM, ROOT, SAMPLES, ran, read
+from texts import anchors, blocks, handout, pages
 from vm import in_vm, run_together
 
 breaking = importlib.import_module("break")
@@ -35,14 +34,12 @@ Run = namedtuple("Run", "where lines outputs")
 
 
 def setUpModule():
-    shutil.rmtree(WORK, ignore_errors=True)
-    os.makedirs(os.path.join(COPY, "results"))
     copy_project(COPY)
     # Programs that are built already are newer than the copy: make has nothing to do.
     build = os.environ.get("HV_BUILD")
     for sample in SAMPLES if build else ():
         shutil.copy(os.path.join(build, PROGRAM[sample]), os.path.join(COPY, sample))
-    subprocess.run(["make", "-s", "-j2"], cwd=COPY, check=True)
+    ran(["make", "-s", "-j2"], cwd=COPY, check=True)
 
 
 class BreakIt(unittest.TestCase):
@@ -130,9 +127,7 @@ class Prose(unittest.TestCase):
     """The blocks of commands are run, and the output that a text shows behind one is compared."""
 
     maxDiff = None
-    wires = (
-        False  # those that run on two hosts, from 08 on, take a while, and have a test of their own
-    )
+    wires = False  # those that run on two hosts, from 08 on, take a while: a test of their own
 
     def chosen(self):
         for run in sum(map(runs, ("README.md", "bench/README.md", *pages("en"))), []):

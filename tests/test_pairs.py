@@ -56,25 +56,22 @@ DEFAULTS = {  # what the receiver holds, and what the server and the client say
 class Defaults(PairTest):
     def test_each(self):
         for sample in SAMPLES:
-            with self.subTest(sample=sample):
-                data, *said = DEFAULTS[sample]
-                for side, words in zip(self.passes(sample, data=data), said):
-                    self.assertIn(words, side.out)
+            data, *said = DEFAULTS[sample]
+            for side, words in zip(self.passes(sample, data=data), said):
+                self.assertIn(words, side.out)
 
 
 class Options(PairTest):
     def test_message(self):
         for text in ("x", "two words", "你好,verbs", "a\x1b[31mb", "a\u009b31mb", "long " * 2000):
-            with self.subTest(text=text[:20]):
-                server, _ = self.passes("01_hello_write", "-M", text, data=text.encode())
-                self.assertNotRegex(server.out, "[\x1b\x7f-\x9f]")
-                self.assertLess(len(server.out), 1000)
+            server, _ = self.passes("01_hello_write", "-M", text, data=text.encode())
+            self.assertNotRegex(server.out, "[\x1b\x7f-\x9f]")
+            self.assertLess(len(server.out), 1000)
 
     def test_sizes(self):
         sizes = {"1": 1, "1023": 1023, "1025": 1025, "64K": 64 << 10, "1M": 1 << 20}
         for sample, size in itertools.product(("02_send_recv", "03_read"), sizes):
-            with self.subTest(sample=sample, size=size):
-                self.passes(sample, "-s", size, data=pattern(sizes[size], 1))
+            self.passes(sample, "-s", size, data=pattern(sizes[size], 1))
 
     def test_iters(self):
         self.passes("02_send_recv", "-n", 50, "-s", 100, data=messages(50, 100, 1))
@@ -83,10 +80,9 @@ class Options(PairTest):
 
     def test_seed(self):
         for seed in (0, 12345, MASK):
-            with self.subTest(seed=seed):
-                self.passes("02_send_recv", "--seed", seed, data=pattern(4096, seed))
-                self.passes("03_read", "-S", seed, data=pattern(4096, seed))
-                self.passes("04_atomic", "--seed", seed, data=word_after(100, seed))
+            self.passes("02_send_recv", "--seed", seed, data=pattern(4096, seed))
+            self.passes("03_read", "-S", seed, data=pattern(4096, seed))
+            self.passes("04_atomic", "--seed", seed, data=word_after(100, seed))
 
     def test_mtu(self):
         for mtu in (256, 1024):
@@ -97,11 +93,10 @@ class Options(PairTest):
     def test_device_port_and_gid_by_name(self):
         device = sorted(os.listdir("/sys/class/infiniband"))[0]
         for sample in SAMPLES:
-            with self.subTest(sample=sample):
-                named = ["--ib-dev", device, "--ib-port=1"]
-                server, _ = self.passes(sample, "-d", device, "-i", 1, server_args=named)
-                index = server.out.split("GID index ")[1].split()[0]
-                self.passes(sample, "-g", index, server_args=["--gid-idx=" + index])
+            named = ["--ib-dev", device, "--ib-port=1"]
+            server, _ = self.passes(sample, "-d", device, "-i", 1, server_args=named)
+            index = server.out.split("GID index ")[1].split()[0]
+            self.passes(sample, "-g", index, server_args=["--gid-idx=" + index])
 
     def test_addresses_of_the_rendezvous(self):
         self.passes("03_read", server_args=["-b", "127.0.0.1"])
@@ -115,16 +110,15 @@ class Options(PairTest):
         """And that only who lends memory sends an rkey."""
         lending = {"01", "03", "04", "05", "06", "08", "12", "17", "18"}
         for sample in SAMPLES:
-            with self.subTest(sample=sample):
-                server, client = self.passes(sample, "-v", server_args=["--verbose"])
-                # The server of 10_srq answers all clients at a time, by code of its own.
-                for side in (server, client) if sample != "10_srq" else (client,):
-                    for line in (f"hello-verbs/2 sample={sample}", "sync ready", "sync done"):
-                        self.assertIn(f"\n-> {line}", "\n" + side.out)
-                        self.assertIn(f"\n<- {line}", "\n" + side.out)
-                self.assertRegex(client.out, "(?m)^-> hello.* addr=0x0 rkey=0x0 len=0 ")
-                lends = re.search("(?m)^<- hello.* rkey=(0x[0-9a-f]+)", client.out)[1] != "0x0"
-                self.assertEqual(lends, sample[:2] in lending)
+            server, client = self.passes(sample, "-v", server_args=["--verbose"])
+            # The server of 10_srq answers all clients at a time, by code of its own.
+            for side in (server, client) if sample != "10_srq" else (client,):
+                for line in (f"hello-verbs/2 sample={sample}", "sync ready", "sync done"):
+                    self.assertIn(f"\n-> {line}", "\n" + side.out)
+                    self.assertIn(f"\n<- {line}", "\n" + side.out)
+            self.assertRegex(client.out, "(?m)^-> hello.* addr=0x0 rkey=0x0 len=0 ")
+            lends = re.search("(?m)^<- hello.* rkey=(0x[0-9a-f]+)", client.out)[1] != "0x0"
+            self.assertEqual(lends, sample[:2] in lending)
 
     def test_client_may_come_first(self):
         port = str(next(ports))
@@ -151,13 +145,12 @@ class Layouts(PairTest):
         for (name, layout), method in itertools.product(LAYOUTS.items(), methods):
             if layout[1] > {"auto": 70, "each": 5000}.get(method, 1 << 30):
                 continue  # auto is one of the first two, each is beyond the queue at 5000: not where they take long
-            with self.subTest(layout=name, method=method):
-                client = self.moved(sample, method, layout)
-                wrs = int(re.search(r": (\d+) work requests in all", client.out)[1])
-                lists = {"sgl": -(-layout[1] // 32), "each": layout[1], "copy": 1}
-                self.assertEqual(wrs, lists.get(method, wrs), client)
-                digest = fnv1a(pattern(layout[0] * layout[1], 1))
-                self.assertEqual(client.result["digest"], f"{digest:016x}")
+            client = self.moved(sample, method, layout)
+            wrs = int(re.search(r": (\d+) work requests in all", client.out)[1])
+            lists = {"sgl": -(-layout[1] // 32), "each": layout[1], "copy": 1}
+            self.assertEqual(wrs, lists.get(method, wrs), client)
+            digest = fnv1a(pattern(layout[0] * layout[1], 1))
+            self.assertEqual(client.result["digest"], f"{digest:016x}")
 
     def test_05_every_method_by_every_layout(self):
         self.every_method("05_gather_write")
@@ -179,29 +172,9 @@ class Large(PairTest):
 
     def test_largest_that_the_limit_allows(self):
         for sample, method in zip(WITH_BLOCKS, ("sgl", "copy", "sgl")):
-            with self.subTest(sample=sample):
-                layout = (1 << 20, 32, (64 << 20) // 32 + 32768)
-                self.moved(sample, method, layout, "--timeout", 100)
-                self.moved(sample, "each", (3, 40000, 5))  # many requests
-
-    def test_bench_verifies_and_reports_every_point(self):
-        args = ["--bench", "--iters", 1, "--sizes", "4K,16K", "--depth", 4, "--timeout", 100]
-        csv = f"/tmp/bench-{os.getpid()}.csv"
-        for sample in WITH_BLOCKS[1:]:  # 05 is measured by test_figures.py
-            _, client = self.passes(sample, *args, "--csv", csv)
-            lines = [line for line in client.out.splitlines() if line.startswith("BENCH ")]
-            self.assertEqual(len(lines), 5 * (2 + 11), client)
-            for line in lines:
-                self.assertRegex(
-                    line,
-                    r"^BENCH method=(sgl|copy|each|auto|contig) block_size=\d+ "
-                    r"block_num=\d+ stride=\d+ bytes=\d+ iters=\d+ depth=\d+ clock=\w+ "
-                    r"lat_p50_us=\d+\.\d+ lat_p99_us=\d+\.\d+ bw_MBps=\d+\.\d+ copy_us=\d+\.\d+ "
-                    r"repeats=\d+$",
-                )
-            with open(csv, encoding="ascii") as file:
-                self.assertEqual(len(file.readlines()), 1 + len(lines))
-            os.remove(csv)
+            layout = (1 << 20, 32, (64 << 20) // 32 + 32768)
+            self.moved(sample, method, layout, "--timeout", 100)
+            self.moved(sample, "each", (3, 40000, 5))  # many requests
 
 
 class WrongPairs(PairTest):
@@ -210,8 +183,9 @@ class WrongPairs(PairTest):
             server, port = self.serve(there)
             others = some([sample for sample in SAMPLES if sample != there], 4)
             for sample in others:
-                with self.subTest(server=there, client=sample):
-                    reason = f"the server refused: this side runs {there}, the other {sample}\n"
-                    side = run(sample, "-p", port, "127.0.0.1")
-                    self.check_failed(side, sample, "client", reason)
+                reason = (
+                    f"the server refused: this side runs {there}, the other {sample}\n.*same sample"
+                )
+                side = run(sample, "-p", port, "127.0.0.1")
+                self.check_failed(side, sample, "client", reason)
             self.serves_the_next(there, server, port, len(others))

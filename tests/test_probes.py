@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """judge/probes.py: where the kernel's fields lie, by the VM's kernel, and by copies of it that were changed."""
 import os
@@ -7,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from samples import ROOT, main, ran
+from samples import ROOT, ran
 
 sys.path.insert(0, os.path.join(ROOT, "judge"))
 import probes  # noqa: E402 pylint: disable=wrong-import-position
@@ -65,7 +64,3 @@ class Probes(unittest.TestCase):
         for file in "vmlinux", "initramfs":
             with self.assertRaisesRegex(SystemExit, "does not say where the fields"):
                 self.changed((file, b"\x9f\xeb\x01", b"\0\0\0"))
-
-
-if __name__ == "__main__":
-    main()

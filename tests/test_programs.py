@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """make grade-program: tells the reference from copies of it with one thing wrong each."""
 import base64
@@ -6,14 +5,13 @@ import glob
 import json
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 import unittest
 
 import mistakes
-from samples import ROOT, WITH_BLOCKS, main, ran, some
+from samples import ROOT, WITH_BLOCKS, ran, read, some, write
 
 sys.path.append(f"{ROOT}/learn")
 import starter  # noqa: E402  pylint: disable=wrong-import-position
@@ -28,35 +26,28 @@ for number in WITH_BLOCKS:
 
 
 class Programs(unittest.TestCase):
-    longMessage = True
-
     @classmethod
     def setUpClass(cls):
-        ran(["make", "-s", "all"], cwd=ROOT, check=True)
-        cls.dir = tempfile.mkdtemp(prefix="programs.")
-        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        ran(["make", "-s", "all"], check=True)
+        cls.dir = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="programs."))
         for lab in CHOSEN:
             cls.plant(lab)
 
     @classmethod
     def plant(cls, lab):
         file = glob.glob(f"{ROOT}/{lab}_*/*.c")[0]
-        with open(file, encoding="utf-8") as f:
-            source = f.read()
+        source = read(file)
         programs = {"right": source}
         if lab == "05":
             programs["starter"] = starter.starter(source, starter.places()[lab])
             for name in "hostile", "greedy":
-                with open(f"{ROOT}/tests/mistakes/{name}.c", encoding="ascii") as f:
-                    programs[name] = f.read().replace("ROOT", ROOT)
+                programs[name] = read(f"tests/mistakes/{name}.c").replace("ROOT", ROOT)
         right = [each for each in PLANTED if (each.lab, each.part) == (lab, "right")]
         programs |= {each.name: each.program() for each in (*CHOSEN[lab].values(), *right)}
         for name, text in programs.items():
             folder = f"{cls.dir}/{lab}/{name}"
-            os.makedirs(folder)
             copied = "a copy (1).c" if name == "another" else os.path.basename(file)
-            with open(f"{folder}/{copied}", "w", encoding="utf-8") as f:
-                f.write(text)
+            write(f"{folder}/{copied}", text)
             of = CHOSEN[lab].get(name)  # the others are compiled where they are graded
             if of and of.part != "builds" and "sanitizers" not in of.reason:
                 cls.compile(folder, os.path.basename(file))
@@ -73,10 +64,8 @@ class Programs(unittest.TestCase):
         with open(f"{folder}/program", "rb") as built, open(f"{folder}/program.h", "wb") as text:
             base64.encode(built, text)
         os.remove(f"{folder}/program")
-        with open(f"{folder}/{file}", "w", encoding="ascii") as f:
-            f.write("int main(int argc, char *argv[]); // in program.h\n")
-        with open(f"{folder}/Makefile", "w", encoding="ascii") as f:
-            f.write("program: program.h\n\tbase64 -d $< >$@ && chmod +x $@\n")
+        write(f"{folder}/{file}", "int main(int argc, char *argv[]); // in program.h\n")
+        write(f"{folder}/Makefile", "program: program.h\n\tbase64 -d $< >$@ && chmod +x $@\n")
 
     def grade(self, lab):
         """All of a lab in one boot, each wrong one by the part that it is to lose."""
@@ -91,8 +80,7 @@ class Programs(unittest.TestCase):
         began = sum(os.times()[:4])
         ended = ran(
             ["make", "-s", "grade-program", f"LAB={lab}", f"DIR={self.dir}/{lab}"],
-            cwd=ROOT,
-            env={**os.environ, "ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
+            env={"ONLY": " ".join(only), "TESTENV_LIMIT": "5000"},
             timeout=None,
         )
         self.assertEqual(ended.returncode, 0, ended)
@@ -129,30 +117,26 @@ class Programs(unittest.TestCase):
         """What is graded stays, and is not graded again, unless another SEED is asked for."""
         folder, results = f"{self.dir}/class", f"{self.dir}/found/programs.jsonl"
         for name in ("a", "b", "c"):  # of two of them the same
-            os.makedirs(f"{folder}/{name}")
-            with open(f"{folder}/{name}/p.c", "w", encoding="ascii") as file:
-                file.write(f"int main(void) {{ return {name.replace('b', 'a')}; }}\n")
+            write(
+                f"{folder}/{name}/p.c", f"int main(void) {{ return {name.replace('b', 'a')}; }}\n"
+            )
 
         def grade(names, **more):
             """Returns what was said; names: who was graded in this run."""
-            env = {**os.environ, "RESULTS": results, **more}
-            ended = ran(["make", "-s", "grade-program", f"DIR={folder}"], cwd=ROOT, env=env)
+            env = {"RESULTS": results, **more}
+            ended = ran(["make", "-s", "grade-program", f"DIR={folder}"], env=env)
             self.assertEqual(ended.returncode, 0, ended)
             graded = re.findall(r"#### (.)\n== builds == FAIL", ended.stdout)
             self.assertEqual("".join(sorted(graded)), names, ended)
-            with open(results, encoding="ascii") as file:
-                return [json.loads(line) for line in file if line.endswith("}\n")]
+            return [json.loads(line) for line in read(results).splitlines() if line[-1:] == "}"]
 
         first = sorted(grade("abc"), key=lambda row: row["name"])  # several are graded at a time
-        with open(
-            results, "w", encoding="ascii"
-        ) as file:  # stopped after the first, while it wrote the second
-            file.write(json.dumps(first[0]) + "\n" + json.dumps(first[1])[:50])
+        # stopped after the first, while it wrote the second
+        write(results, json.dumps(first[0]) + "\n" + json.dumps(first[1])[:50])
         rows = grade("bc")
         self.assertEqual(sorted(row["name"] for row in rows), ["a", "b", "c"])
         self.assertEqual(rows[0], first[0])
-        with open(f"{folder}/c/p.c", "a", encoding="ascii") as file:
-            file.write("// changed\n")
+        write(f"{folder}/c/p.c", read(f"{folder}/c/p.c") + "// changed\n")
         grade("c")
         self.assertEqual({row["seed"] for row in grade("abc", SEED="17")[-3:]}, {"17"})
         grade("", SEED="17")
@@ -162,7 +146,3 @@ class Programs(unittest.TestCase):
             ended = ran([f"{ROOT}/teach/program.py", *words])
             self.assertEqual(ended.returncode, 2, ended)
             self.assertIn("which programs?", ended.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,12 +6,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 
 from places import copy_project
-from samples import EVERYWHERE, ROOT, ran, some
+from samples import EVERYWHERE, ROOT, ran, read, some, write
 
 sys.path.insert(0, f"{ROOT}/judge")
 from ladder import packets  # noqa: E402
@@ -19,7 +18,7 @@ from ladder import packets  # noqa: E402
 COPY = f"{ROOT}/build/show-{os.getpid()}"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 MOST = 300_000  # bytes of a page
-ENV = {**os.environ, "TESTENV": "vm", "LAB_LANG": "en"}
+ENV = {"TESTENV": "vm", "LAB_LANG": "en"}
 SHOWN = sorted({"05", *(name[:2] for name in some(EVERYWHERE, 4))})
 BLOCKS = "--block-size 100 --block-num 5 --stride 300".split()  # as make show runs 05
 CLIENT = "10.0.1.2"
@@ -81,14 +80,8 @@ $("found").textContent = JSON.stringify({...found, wrong});
 
 def run_all(**runs):
     """By name: the program's directory ("": the sample's) and arguments. Returns status and what was printed."""
-    ended = subprocess.run(
-        [sys.executable, "-c", ALL, f"{COPY}/learn/show", json.dumps(runs)],
-        cwd=COPY,
-        check=False,
-        env={**ENV, "TESTENV_HOSTS": "2"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", ALL, f"{COPY}/learn/show", json.dumps(runs)]
+    ended = ran(command, cwd=COPY, env={**ENV, "TESTENV_HOSTS": "2"}, timeout=None)
     found = re.findall(r"(?ms)^== (\S+) (\d+)\n(.*?)(?=^== |\Z)", ended.stdout)
     return {name: (int(status), printed) for name, status, printed in found}
 
@@ -108,15 +101,15 @@ def changed(name, sample, change):
     """The directory of a sample that a command has changed."""
     place = f"{COPY}/{name}"
     shutil.copytree(f"{COPY}/{sample}", place)
-    outside = {**os.environ, "GIT_CEILING_DIRECTORIES": COPY}  # it is in no repository
-    subprocess.run(change, cwd=place, check=True, env=outside)
+    ran(
+        change, cwd=place, check=True, env={"GIT_CEILING_DIRECTORIES": COPY}
+    )  # it is in no repository
     return place
 
 
 def broken(step):
     patch = f"{ROOT}/tests/mistakes/{step}.patch"
-    with open(patch, encoding="utf-8") as file:
-        sample = re.match("sample: (.*)", file.read())[1]
+    sample = re.match("sample: (.*)", read(patch))[1]
     return changed(f"{step}-{sample}", sample, ["git", "apply", "-p2", patch])
 
 
@@ -126,7 +119,6 @@ class Show(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        os.makedirs(f"{COPY}/results")
         copy_project(COPY)
         cls.addClassCleanup(shutil.rmtree, COPY)
         # 16 and 18 as they are have more events than a page shows.
@@ -141,10 +133,8 @@ class Show(unittest.TestCase):
         """What its page says at the end. Before one has stepped there, it tells nothing: it is to be predicted."""
         path = f"{COPY}/results/show/{lab}.html"
         self.assertLess(os.path.getsize(path), MOST)
-        with open(path, encoding="utf-8") as file:
-            text = file.read().replace("<head>", "<head>" + BEFORE).replace("</body>", BEHIND)
-        with open(path + ".html", "w", encoding="utf-8") as file:
-            file.write(text)
+        text = read(path).replace("<head>", "<head>" + BEFORE).replace("</body>", BEHIND)
+        write(path + ".html", text)
         command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
         dumped = ran([*command, f"file://{path}.html"], check=True).stdout
         found = json.loads(html.unescape(re.search('(?s)<pre id="found">(.*)</pre>', dumped)[1]))
@@ -172,9 +162,7 @@ class Show(unittest.TestCase):
             self.assertEqual(told, list(map(sentence, sent)))
             lines, shown = printed[side].strip("\n").split("\n"), page[side]["printed"]
             result = re.search(r"(?m)^RESULT .*status=(\w+)", printed[side])
-            if (
-                not result
-            ):  # pair.sh has ended it; what it said last may be known to its own host only
+            if not result:  # pair.sh has ended it; its own host alone may know what it said last
                 shown = shown[: len(lines)]
             self.assertEqual(sorted(shown), sorted(lines))
             badge = result[1] if result else "no RESULT line|FAIL"
@@ -227,8 +215,7 @@ class Show(unittest.TestCase):
         command = ["learn/show/show.py", "newer", "05_gather_write", *BLOCKS]
         self.assertIn("in a browser", self.make(*command, KERNEL=package))
         page = self.page("newer")
-        with open(f"{COPY}/results/show/newer/printed.txt", encoding="utf-8") as printed:
-            self.says_what_was("newer", page, by_side(printed.read()))
+        self.says_what_was("newer", page, by_side(read(f"{COPY}/results/show/newer/printed.txt")))
         self.assertNotIn("Not seen", page["notes"])
 
     def test_one_host(self):

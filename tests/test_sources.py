@@ -3,13 +3,11 @@
 import glob
 import os
 import re
-import shutil
-import subprocess
 
 import pytest
 from builds import CORES, OUT, run
 from places import copy_project
-from samples import PROGRAM, ROOT
+from samples import PROGRAM, ran, read
 
 pytestmark = [pytest.mark.quick, pytest.mark.sources]
 C_FILES = (
@@ -28,15 +26,8 @@ CPPCHECK = (
 def fresh_copy():
     """A copy of what git tracks or would track: what a student gets from a clone."""
     copy = f"{OUT}/copy"
-    shutil.rmtree(copy, ignore_errors=True)
-    os.makedirs(copy)
     copy_project(copy)
     return copy
-
-
-def text(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
 
 
 @pytest.mark.parametrize("sample, program", PROGRAM.items(), ids=PROGRAM)
@@ -46,14 +37,13 @@ def test_builds_alone(copy, sample, program):
     assert run(["make", "-s"], cwd=directory) == ""
     run([f"./{program}", "--help"], cwd=directory)
     os.remove(os.path.join(directory, program))
-    line = re.search(r"(?m)^ \*   (gcc .*)", text(f"{sample}/{program}.c"))[1]
+    line = re.search(r"(?m)^ \*   (gcc .*)", read(f"{sample}/{program}.c"))[1]
     assert run(f"{line} -Wall", cwd=directory) == ""
     run([f"./{program}", "--help"], cwd=directory)
 
 
 def up_to_date(copy, sample):
-    made = subprocess.run(["make", "-q", "-C", sample], cwd=copy, capture_output=True, check=False)
-    return made.returncode == 0
+    return ran(["make", "-q", "-C", sample], cwd=copy).returncode == 0
 
 
 def test_a_change_rebuilds_what_it_must(copy):
@@ -81,7 +71,7 @@ def test_builds_leave_nothing_that_git_does_not_ignore():
 
 def test_make_help_lists_every_target():
     shown = run(["make", "-s", "help"])
-    targets = " ".join(re.findall(r"(?m)^\.PHONY: (.*)", text("Makefile"))).split()
+    targets = " ".join(re.findall(r"(?m)^\.PHONY: (.*)", read("Makefile"))).split()
     missing = [t for t in targets if t[0].isalpha() and f"\n  make {t} " not in "\n" + shown]
     assert missing == []
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from places import copy_project
-from samples import PROGRAM, ROOT, ran
+from samples import PROGRAM, ROOT, ran, write
 from vm import in_vm
 
 sys.path.append(f"{ROOT}/learn")
@@ -23,18 +23,11 @@ COPY = os.path.join(WORK, "rdma")
 PLACES = starter.places()
 
 
-def new_copy():
-    shutil.rmtree(WORK, ignore_errors=True)
-    os.makedirs(os.path.join(COPY, "results"))
-    copy_project(COPY)
-
-
 def run(*command, cwd=COPY, **env):
-    return ran(command, cwd=cwd, env={**os.environ, **env})
+    return ran(command, cwd=cwd, env=env)
 
 
 def made(*words_of_make, cwd=COPY, status=0):
-    """What make says."""
     ended = run("make", "-s", *words_of_make, cwd=cwd)
     assert ended.returncode == status, (words_of_make, ended)
     return ended.stderr
@@ -131,7 +124,7 @@ class HalfWay(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        new_copy()
+        copy_project(COPY)
 
     def compile(self, lab, written):
         """Of two states one is a Chinese starter's."""
@@ -169,9 +162,8 @@ class Release(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        new_copy()
+        copy_project(COPY)
         source = os.path.join(WORK, "committed")
-        os.mkdir(source)
         copy_project(source)
         for command in ("init -q", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):
             ran(["git", *command.split()], check=True, cwd=source)
@@ -220,8 +212,7 @@ class Release(unittest.TestCase):
         for lab, directory in (("04", "04_atomic"), ("05", "my05")):
             path, text = source_of(lab)
             name = f"{tree}/{directory}/{os.path.basename(path)}"
-            with open(name, "w", encoding="utf-8") as file:
-                file.write(text)
+            write(name, text)
         refused = made("starter", "LAB=04", "DIR=another", cwd=tree, status=2)
         self.assertFalse(os.path.exists(f"{tree}/another"))
         self.assertIn("the starter of lab 04 was its sample itself", refused)

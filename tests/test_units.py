@@ -8,16 +8,11 @@ import subprocess
 
 import pytest
 from builds import OUT, environment, run
-from samples import ROOT
+from samples import ROOT, read
 
 pytestmark = [pytest.mark.quick, pytest.mark.units]
 FLAGS = "-std=c11 -Wall -Wextra -Werror -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 FILES = sorted(glob.glob(f"{ROOT}/tests/unit/test_*.c"))
-
-
-def text(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 @functools.cache
@@ -25,7 +20,7 @@ def outcomes(path):
     """{test: cmocka's line}, and what the file's tests wrote to stderr: they provoke hundreds of errors,
     which tell something only if a test fails. A C file that the test includes, for what is static in
     there, is not linked once more."""
-    included = re.findall(r'#include "\.\./\.\./(.*\.c)"', text(path))
+    included = re.findall(r'#include "\.\./\.\./(.*\.c)"', read(path))
     sources = [*glob.glob("common/*.c", root_dir=ROOT), *glob.glob("blocks/*.c", root_dir=ROOT)]
     program = f"{OUT}/unit-{os.path.basename(path)[:-2]}"
     linked = " ".join(sorted(set(sources) - set(included)))
@@ -53,7 +48,7 @@ def test_ends_well(path):
     [
         (path, name)
         for path in FILES
-        for name in re.findall(r"cmocka_unit_test\w*\((\w+)", text(path))
+        for name in re.findall(r"cmocka_unit_test\w*\((\w+)", read(path))
     ],
     ids=lambda value: os.path.basename(value),
 )

@@ -82,7 +82,6 @@ class WireTest(PairTest):
         return list(zip(workload, servers, clients))
 
     def all_pass(self, address, workload):
-        """Runs them to their end."""
         patient = {sample: (*args, "--timeout", 300) for sample, args in workload.items()}
         for sample, server, client in self.start_all(address, patient):
             for _ in range(4):

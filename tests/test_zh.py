@@ -8,8 +8,8 @@ import sys
 import unittest
 from collections import Counter
 
-from samples import ROOT, ran
-from texts import CODE, LINK, anchors, blocks, pages, read, without_blocks
+from samples import ROOT, ran, read
+from texts import CODE, LINK, anchors, blocks, pages, without_blocks
 
 sys.path += [os.path.join(ROOT, "learn"), os.path.join(ROOT, "judge")]
 import check_words  # pylint: disable=wrong-import-position
@@ -186,7 +186,7 @@ class Tools(unittest.TestCase):
         say = "import sys; sys.path.append('learn'); from words import say; print(say('running'))"
         for command in (["make", "-s", "help"], ["testenv/doctor.sh"], ["python3", "-c", say]):
             english, chinese, other = (
-                ran(command, cwd=ROOT, check=True, env={**os.environ, "LAB_LANG": name}).stdout
+                ran(command, check=True, env={"LAB_LANG": name}).stdout
                 for name in ("en", "zh", "de")
             )
             self.assertEqual(other, english)

@@ -17,11 +17,6 @@ CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)]+)\)")
 
 
-def read(name):
-    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-        return file.read()
-
-
 def pages(language):
     """The handout, in the order in which one reads it."""
     ending = handout.ending(language)
