@@ -2,7 +2,7 @@
 # Open MPI: mpi.c sends messages of 64 KiB between two ranks, by libfabric's reliable datagrams over verbs.
 needs=above-mpi
 program=$root/build/above_mpi
-# What moves the messages. FI_UNIVERSE_SIZE: or it asks for a completion queue larger than rxe has.
+# FI_UNIVERSE_SIZE: or it asks for a completion queue larger than rxe has.
 by=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "verbs;ofi_rxm" -x FI_UNIVERSE_SIZE=16)
 
 prepare() { mkdir -p "$root/build" && mpicc -O2 -Wall -o "$program" "$here/mpi.c"; } # outside
