@@ -3,6 +3,7 @@
 to each other passes here, and at a barrier, where both wait, one can look at them. Only in the VM."""
 import resource
 import selectors
+import signal
 import socket
 import subprocess
 import time
@@ -118,6 +119,8 @@ class Pair:
                 if ends:
                     self.relay(ends)
                     for side in self.sides.values():  # to end by itself
+                        if not side.stopped:  # for ever
+                            side.process.send_signal(signal.SIGCONT)
                         while (
                             not side.ended() and not side.stopped and time.monotonic() < self.until
                         ):
