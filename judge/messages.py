@@ -22,9 +22,6 @@ LW, RW, RR, RA, MW = 1, 2, 4, 8, 16
 QKEY, BURST = 12345, 4
 
 
-# ---- harm ----
-
-
 def at(moment, offset):
     """Changes a byte of the student's first region."""
 
@@ -57,7 +54,6 @@ RKEY = Harm("rkey", told("server's line", rb" rkey=0x[0-9a-f]+", b" rkey=0x1"))
 
 
 def status(number, role="client"):
-    """Its completion with this number: of a request, or of a receive."""
     return Harm("status", env=lambda draw: f"HV_FAIL=completion:{number}:10", role=role)
 
 

@@ -200,7 +200,7 @@ def no_rnr(role):
 
 
 def completion_of(what, opcode, number=lambda run: 1):
-    """So many of the client's requests of this kind have one. opcode: enum ibv_wc_opcode."""
+    """opcode: enum ibv_wc_opcode."""
 
     def demand(run, role):
         found = sum(f["opcode"] == opcode for f in run.completions(role))
