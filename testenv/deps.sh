@@ -26,7 +26,6 @@ there() { # THING
 	# The VM's kernel is here already, or apt-get knows where to get it.
 	package-lists) lists || [ -n "${KERNEL_DEB:-}" ] || compgen -G "$cache/*/vmlinux" >/dev/null ;;
 	sim_c) command -v sim_c >/dev/null || ! command -v apt-get >/dev/null ;; # only Debian and Ubuntu have it
-	zstd) command -v zstd >/dev/null || ! grep -qi ubuntu /etc/os-release ;; # packs its modules so
 	/*)
 		IFS=: read -ra patterns <<<"$1"
 		for pattern in "${patterns[@]}"; do compgen -G "$pattern" >/dev/null && return; done

@@ -150,7 +150,7 @@ or KERNEL_DEB='FILE…' packages that you have fetched, say linux-image-$debian 
 	cp "$here/init" "$root/init"
 	chmod 755 "$root/init"
 	(cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$dir/out/initramfs"
-	extract "$linux" >"$dir/out/vmlinux" || cp "$linux" "$dir/out/vmlinux" # boots too, slower
+	extract "$linux" >"$dir/out/vmlinux" || cp "$linux" "$dir/out/vmlinux" # boots too, slower, but make check cannot read it
 }
 
 busybox=$(command -v "${TESTENV_ROOT:+$TESTENV_ROOT/bin/}busybox") || die "busybox is missing: testenv/deps.sh vm"
