@@ -2,6 +2,7 @@
 """make check: the samples pass, half-written programs have the parts that are written, and of what students get
 wrong (mistakes/check.txt) it names the part and the reason."""
 import contextlib
+import functools
 import io
 import itertools
 import os
@@ -170,7 +171,9 @@ class Check(Judged):
             mine = "my" + os.path.basename(scratch)[-4:]
             shutil.rmtree(f"{ROOT}/{mine}", ignore_errors=True)
             self.addCleanup(shutil.rmtree, f"{ROOT}/{mine}", ignore_errors=True)
-            starter.write("02", starter.starter_of("02", 1), mine)
+            sample, places = starter.read(starter.sample_of("02")), starter.places()["02"]
+            halfway = functools.partial(starter.starter, sample, places)
+            starter.write("02", halfway(1), mine)
 
             def learn(*arguments):
                 return ran(["judge/check.py", *arguments], stderr=subprocess.STDOUT)
@@ -191,7 +194,7 @@ class Check(Judged):
                 learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +unchanged since$"
             )
             path = f"{ROOT}/{mine}/send_recv.c"
-            write(path, starter.starter_of("02", 2))
+            write(path, halfway(2))
             self.assertRegex(
                 learn("progress").stdout, rf"(?m)^02 +{mine} +2 of 6 parts +changed since$"
             )
@@ -208,7 +211,7 @@ class Check(Judged):
                     self.fail(wanted)
 
                 until("3 of 6 parts; next: TODO 3 (undo)")
-                write(path, starter.starter_of("02", 3))
+                write(path, halfway(3))
                 until("6 of 6 parts")
                 watch.send_signal(signal.SIGINT)
             self.assertEqual(watch.returncode, 0)
