@@ -171,8 +171,8 @@ class Check(Judged):
             mine = "my" + os.path.basename(scratch)[-4:]
             shutil.rmtree(f"{ROOT}/{mine}", ignore_errors=True)
             self.addCleanup(shutil.rmtree, f"{ROOT}/{mine}", ignore_errors=True)
-            sample, places = starter.read(starter.sample_of("02")), starter.places()["02"]
-            halfway = functools.partial(starter.starter, sample, places)
+            sample = starter.read(starter.sample_of("02"))
+            halfway = functools.partial(starter.starter, sample, starter.places()["02"])
             starter.write("02", halfway(1), mine)
 
             def learn(*arguments):

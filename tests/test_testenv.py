@@ -105,6 +105,13 @@ class Refused(unittest.TestCase):
                 self.assertRegex(out, rf"\Atestenv: {said}\n\Z")
                 self.assertEqual(status, 1)
 
+    def test_what_unpacks_kernels(self):
+        """Debian 12's is packed by xz, Debian 13's by zstd."""
+        tools = 'ln -s /usr/bin/{bash,dirname,env,grep,id,uname} "$0"'
+        with tempfile.TemporaryDirectory() as here:
+            out, _ = words("bash", "-c", f"{tools}; PATH=$0 testenv/deps.sh --check vm", here)
+        self.assertRegex(out, "missing:.* xz zstd")
+
 
 class Run(unittest.TestCase):
     def setUp(self):
