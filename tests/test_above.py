@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from samples import ROOT, ran
+from samples import ROOT, ran, write
 
 SIZE = 262144
 
