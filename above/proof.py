@@ -190,7 +190,7 @@ def check(path):
     """Lines such as "nvme 64 READ WRITE server"; SEND+READ: both carry data."""
     right = wrong = 0
     if not os.path.exists(path):
-        sys.exit(f"no file {path}: see README.md, step 7")
+        sys.exit(f"no file {path}: above/README.md, step 7")
     with open(path, encoding="utf-8") as file:
         for app, *filled in filter(None, map(str.split, file)):
             pcap = f"results/above/{app}.pcap"

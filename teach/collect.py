@@ -10,7 +10,7 @@ import time
 import zipfile
 from contextlib import suppress
 
-from expected import ROOT, SAMPLES, VALID_ID
+from expected import SAMPLES, VALID_ID
 
 ONE = 500, 8 << 20  # files and bytes of a hand-in
 CLASS = 50000, 1 << 30  # of the one zip that a platform makes of a class

@@ -19,7 +19,7 @@ import formats
 import reader
 from rubric import Part, known, read_rubric
 
-sys.path.append(f"{collect.ROOT}/learn")
+sys.path.append(f"{expected.ROOT}/learn")
 import answers as written  # pylint: disable=wrong-import-position # of learn/: what make answers writes
 
 

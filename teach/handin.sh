@@ -86,7 +86,7 @@ learn/answers.py count "$answers" >/dev/null || exit # says why, before all is r
 for own in "$dir" my0[1-7]; do
 	[ ! -f "$own/Makefile" ] || make -s -C "$own" >&2 # what fails here, fails below
 done
-sizes=$(sed -n 's/^sizes = //p' teach/rubric.txt)
+sizes=$(sed -n 's/^sizes *= *//p' teach/rubric.txt)
 if [ "${TESTENV:-}" = vm ] || ! testenv/testenv.sh has-device; then
 	export TESTENV_CLOCK=virtual
 fi

@@ -7,7 +7,7 @@ from collections import namedtuple
 from contextlib import suppress
 
 from collect import begins
-from expected import ROOT, SAMPLES
+from expected import ROOT, SAMPLES, plan
 
 RESULTS = os.environ.get("RESULTS", f"{ROOT}/results/programs.jsonl")
 PARTS = {
@@ -22,13 +22,18 @@ Rubric = namedtuple("Rubric", "text program shares sizes")
 
 def read_rubric(path=f"{ROOT}/teach/rubric.txt"):
     file = configparser.ConfigParser()
-    file.read(path, "utf-8")
-    sections = ("text", "program", "total")
-    points = [{name: int(value) for name, value in file[group].items()} for group in sections]
+    try:
+        file.read(path, "utf-8")
+        sections = [file[group].items() for group in ("text", "program", "total")]
+        sizes = file["measured"]["sizes"]
+    except (configparser.Error, KeyError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    plan(sizes, 17)  # or they can't be measured
+    points = [{name: int(value) for name, value in section} for section in sections]
     for group, worth in zip(PARTS, points):
         if odd := worth.keys() - PARTS[group]:
             raise ValueError(f"{path}: there is no part {', '.join(odd)}")
-    return Rubric(*points, file["measured"]["sizes"])
+    return Rubric(*points, sizes)
 
 
 def known():

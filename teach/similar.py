@@ -11,8 +11,9 @@ import sys
 import tempfile
 
 import collect
+import expected
 
-sys.path.append(f"{collect.ROOT}/learn")
+sys.path.append(f"{expected.ROOT}/learn")
 import starter  # pylint: disable=wrong-import-position
 
 

@@ -28,10 +28,10 @@ die() {
 
 # shellcheck source=/dev/null
 os=$(. /etc/os-release && echo "${ID:-linux}-${VERSION_ID:-0} ${ID_LIKE:-}") || os=linux
-# testenv.sh has refused others.
 case $arch in
 x86_64) debian=amd64 machine=62 ;; # machine: as ELF numbers it (elf(5), e_machine)
 aarch64) debian=arm64 machine=183 ;;
+*) die "no kernel is known for a machine of type $arch" ;;
 esac
 
 # packages NAME - prints the packages that make up a kernel: this one, and those that it depends on.
@@ -144,7 +144,7 @@ or KERNEL_DEB='FILE…' packages that you have fetched, say linux-image-$debian 
 	# shellcheck disable=SC2086 # a list of names
 	load $modules
 	[ -e "$root/modules/rdma_rxe.ko" ] || die "no Soft-RoCE (a file rdma_rxe.ko) in: ${*##*/}. $try"
-	[ "$(number "$root/modules/rdma_rxe.ko" 18 2)" = "$machine" ] ||
+	[ "$(number "$root/modules/rdma_rxe.ko" 18 2)" = $machine ] ||
 		die "a kernel for another processor than $arch: ${*##*/}. $try"
 	cp "$busybox" "$root/bin/busybox"
 	cp "$here/init" "$root/init"

@@ -109,7 +109,7 @@ class Proof(unittest.TestCase):
         self.assertGreaterEqual(int(fields["write_other"]), SIZE, said)
 
     def test_counters_and_errors(self):
-        """A capture that passes fails with no packets, and where the APP failed."""
+        """No packets, or an APP that failed."""
         status, _, said = run("nvme")
         pcap = f"{ROOT}/results/above/nvme.pcap"
         for client, size, reason in (
@@ -125,7 +125,7 @@ class Proof(unittest.TestCase):
             self.assertIn(reason, proof.stderr)
 
     def test_the_table_of_the_lab(self):
-        """What is right counts, what is wrong is named."""
+        """What is wrong is named."""
         self.assertEqual(run("nvme")[0], 0)
         for row, status, words in (
             ("nvme 64 READ WRITE server\n", 0, ["right: 4, wrong: 0"]),

@@ -68,7 +68,7 @@ class Answers(unittest.TestCase):
             self.assertIn(remark, answers.remark(text))
 
     def test_what_editors_make_of_it(self):
-        """Windows' ends of lines and its mark of UTF-8 are no harm. (Another encoding: test_handin.py.)"""
+        """Windows' ends of lines and its mark of UTF-8 are no harm."""
         text = self.filled()
         for data in (text.encode("utf-8-sig"), text.replace("\n", "\r\n").encode()):
             ended = ran(["learn/answers.py", "count", write(self.path, data)])

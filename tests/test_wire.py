@@ -64,7 +64,7 @@ def setUpModule():
 
 
 class WireTest(PairTest):
-    spent, chance = 0, 1  # pairs whose retries were used up; one may be: a VM had no turn
+    spent, chance = 0, 0  # pairs of a test whose retries were used up, and how many may be
 
     def spoil(self, what):
         """Makes the wire bad in both directions; good again after the test."""
@@ -108,13 +108,16 @@ class WireTest(PairTest):
 class Good(WireTest):
     def test_every_pair_crosses_the_wire(self):
         before = sum(counted("rcvd_pkts"))
-        self.all_pass(WIRE, {sample: () for sample in SAMPLES})
+        for at in range(0, len(SAMPLES), 4):  # all at once take long
+            self.all_pass(WIRE, {sample: () for sample in SAMPLES[at : at + 4]})
         # 64 packets for 256 KiB in 05, 06 and 07 each
         self.assertGreater(sum(counted("rcvd_pkts")) - before, 3 * 64)
 
 
 class Bad(WireTest):
     # Of 800 pairs at 10 % one or so ends with its retries used up (README.md): at 7 %, 15 times fewer.
+    chance = 1
+
     def test_every_kind_of_it(self):
         """And a counter shows that the wire was so."""
         for wire, times, effect in (
