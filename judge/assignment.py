@@ -8,7 +8,7 @@ from bench import MEASURING, Midway
 from careful import Careful
 from harms import APART, CONTIGUOUS, EVERYWHERE, Harm
 from memory import Layout, Wrong
-from pair import OTHER, starts
+from pair import OTHER, starts, undisturbed
 from run import Run
 from sandbox import OPEN
 from trace import counter
@@ -177,13 +177,16 @@ class Examiner(Careful):
         except Wrong as why:
             raise Wrong(f"{words}: {why}") from None
 
+    def attempt(self, part):
+        self.at_once, self.timeout, self.already = [], 5, False
+        if part == "builds" or self.program:
+            getattr(self, f"part_{part}")()
+
     def part(self, part, again=2):
         """What was wrong, or nothing. Once more, if a packet was sent again where that is not meant to be."""
         lost = counter("completer_retry_err")
-        self.at_once, self.timeout, self.already = [], 5, False
         try:
-            if part == "builds" or self.program:
-                getattr(self, f"part_{part}")()
+            undisturbed(self.attempt, part)
         except Wrong as why:
             odd = part not in ("builds", "verifies", "careful")
             if odd and again and counter("completer_retry_err") > lost:

@@ -84,17 +84,13 @@ class Careful:
             if len(order) != len(taken) or receives:
                 continue  # it has others than these; its peer may have told it by a message
             for kind, made, size, waiting, held in queues:
+                newest, early = held[(waiting - 1) * size :][:size], ""
                 if kind == "create_cq" and waiting:
-                    self.careless.append(
-                        "the client goes on before it has polled its requests' completions"
-                    )
-                newest = held[(waiting - 1) * size :][:size]
+                    early = "it has polled its requests' completions"
                 if kind == "send" and any(newest):
                     silent = made["asked"] and not request(newest).flags & 2
-                    if waiting or silent:
-                        self.careless.append(
-                            "the client goes on before its last request has completed"
-                        )
+                    early = "its last request has completed" if waiting or silent else ""
+                self.careless += ["the client goes on before " + early] if early else []
 
     def part_careful(self):
         self.must_move()

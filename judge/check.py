@@ -163,11 +163,7 @@ def report(lab, directory, each, rows):
             if row.get("shows"):
                 options = f' ARGS="{row["options"]}"' if 0 < len(row["options"]) < 200 else ""
                 print("    " + say("see it", command=f"make -C {short} run{options}"))
-            elif (
-                each["program"]
-                and str(row["todo"]) not in each["unwritten"]
-                and row["part"] != "builds"
-            ):
+            elif each["program"] and str(row["todo"]) not in each["unwritten"] and row["todo"]:
                 print("    " + say("only check"))
     right = sum(row["right"] for row in rows)
     line = say("count", right=right, all=len(rows))
@@ -284,13 +280,9 @@ def progress():
             names.append("my" + lab)
         names = [name for name in names if f"{ROOT}/{name}" != build.sample(lab)]
         for name in names or ["-"]:
-            parts, words, kept = (
-                "-",
-                say("not checked" if names else "not started")
-                if not unchecked(lab, kernel=False)
-                else say("no check"),
-                state.get(name),
-            )
+            key = "not checked" if names else "not started"
+            words = say("no check" if unchecked(lab, kernel=False) else key)
+            parts, kept = "-", state.get(name)
             if kept:
                 parts = say(
                     "count", right=sum(row["right"] for row in kept["rows"]), all=len(kept["rows"])

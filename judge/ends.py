@@ -17,12 +17,9 @@ def stops(run, role):
 
 def window_type(right):
     def demand(run, role):
-        found = [f["type"] for f in run.of(role, "mw")]
-        return (
-            say("window type", role=role, found=found[0], right=right)
-            if found[:1] != [right]
-            else None
-        )
+        found = next((f["type"] for f in run.of(role, "mw")), None)
+        wrong = found != right
+        return say("window type", role=role, found=found, right=right) if wrong else None
 
     return demand
 
@@ -62,11 +59,9 @@ def keeps(run, role):
 def killed(run, role):
     """By a signal of its own making."""
     status = run.status(role) or 0
-    return (
-        say("killed", role=role, signal=signal.Signals(-status).name)
-        if status < 0 and status != -signal.SIGKILL
-        else None
-    )
+    if status >= 0 or status == -signal.SIGKILL:
+        return None
+    return say("killed", role=role, signal=signal.Signals(-status).name)
 
 
 def ends_well(run, role):

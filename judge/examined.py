@@ -7,6 +7,7 @@ import shutil
 
 import sandbox
 from assignment import MINE, PARTS, WORK, Examiner
+from pair import undisturbed
 from parts import LAST
 from blocks import Pieced
 from rows import row_of, why_unseen
@@ -50,7 +51,7 @@ class Checked(Examiner):
         rows = pieced.rows(alone=bool(unwritten or wrong)) + whole
         first = next((each for each in rows if not each["right"]), None)
         if first and first["options"] and not unwritten:
-            first["shows"] = pieced.shows(first["options"])
+            first["shows"] = undisturbed(pieced.shows, first["options"])
         return rows
 
 

@@ -18,7 +18,7 @@ import sandbox
 from assignment import MINE, WORK, Examiner
 from bench import Stopwatch
 from memory import Wrong, read, write
-from pair import OTHER, fields
+from pair import OTHER, fields, undisturbed
 from run import Run
 from sandbox import OPEN
 from trace import FIRST_OF_A_MESSAGE, Nic, wanted
@@ -140,9 +140,9 @@ def examined(nic, lab, entry, parts, only, sizes):
             print("     " + line[:200])
     own, figures, prints = "", {}, False
     if program.program and "block_size" in entry and not only:
-        own = program.own_layout(student)
+        own = undisturbed(program.own_layout, student)
         if program.passed:
-            figures, prints = program.measure(student, entry["block_size"], sizes)
+            figures, prints = undisturbed(program.measure, student, entry["block_size"], sizes)
     score = sum(points.values())
     print(f"Score: {score}/{sum(parts[part] for part in points)}")
     row = {

@@ -6,15 +6,14 @@ import os
 import shutil
 
 from memory import read
-from pair import Apart, Direct, Flow, Lead, Pair, starts
+from pair import Apart, Direct, Flow, Lead, Pair, starts, undisturbed
 from labs import LABS, SLOW
 from parts import BOTH, LAST
 from rows import reason, row_of, why_unseen
 from ends import killed, notices
-from sandbox import OTHER
+from sandbox import OTHER, room_for_output
 from check_words import say
 from run import DONE, Watched
-from sandbox import room_for_output
 from trace import BLOCKS, Nic, wanted
 
 PAIRS = {"08": Lead, "09": Flow, "11": Direct, "14": Apart}
@@ -128,7 +127,7 @@ class Judge:
             if why and self.job.get("first"):
                 break
             if why and not wrong and self.last and not unwritten:
-                rows[-1]["shows"] = self.shows(rows[-1]["options"])
+                rows[-1]["shows"] = undisturbed(self.shows, rows[-1]["options"])
             wrong = wrong or (part.name if why else "")
         return rows
 

@@ -219,7 +219,7 @@ LABS = {
             "states and address handle",
             2,
             BOTH,
-            [states(4, qkey=QKEY), made("ah", "an address handle", "client")],
+            [states(4, qkey=QKEY), only("client", made("ah", "an address handle"))],
         ),
         Part(
             "the SEND",

@@ -169,13 +169,9 @@ def binds(run, role):
         inside = min(max(f["addr"], lent.iova), lent.iova + lent.length - size(run))
         for name, right in (("addr", inside), ("length", size(run)), ("access", RW)):
             if f[name] != right:
-                return say(
-                    "bind",
-                    role=role,
-                    name={"access": "mw_access_flags"}.get(name, name),
-                    found=shown(name, f[name]),
-                    right=shown(name, right),
-                )
+                both = {"found": shown(name, f[name]), "right": shown(name, right)}
+                what = "mw_access_flags" if name == "access" else name
+                return say("bind", role=role, name=what, **both)
     return None
 
 

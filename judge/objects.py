@@ -37,8 +37,8 @@ NEEDED = {
 }
 
 
-def names(bits, table, nothing="0"):
-    return " | ".join(name for bit, name in table.items() if bits & bit) or nothing
+def names(bits, table):
+    return " | ".join(name for bit, name in table.items() if bits & bit) or "0"
 
 
 def shown(field, value):
@@ -61,12 +61,8 @@ def only(wanted, demand):
     return lambda run, role: demand(run, role) if role == wanted else None
 
 
-def made(kind, what, role=None):
-    return (
-        lambda run, r: say("not made", role=r, what=what)
-        if role in (None, r) and not run.of(r, kind)
-        else None
-    )
+def made(kind, what):
+    return lambda run, role: None if run.of(role, kind) else say("not made", role=role, what=what)
 
 
 def room(least):
@@ -88,14 +84,11 @@ def region(length=None, **access):
             return None
         right, found = access[role], run.regions(role)
         tried = [call["access"] & KNOWN for call in run.of(role, "register")]
-        odd = [rights for rights in tried if rights & ~right & ~1] or (
-            tried if right not in tried else []
-        )
-        if odd:
+        odd = [rights for rights in tried if rights & ~right & ~1]
+        if odd := odd or (tried if right not in tried else []):
             return say("rights", role=role, found=names(odd[0], RIGHTS), right=names(right, RIGHTS))
-        sizes, least = [r.length for r in found if r.access & KNOWN == right], length(
-            run, role
-        ) if length else 0
+        sizes = [r.length for r in found if r.access & KNOWN == right]
+        least = length(run, role) if length else 0
         if not sizes:
             return say("no region", role=role)
         if length and least not in sizes and (right & 14 or max(sizes) < least):

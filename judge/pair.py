@@ -7,13 +7,39 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from memory import read
 from sandbox import NO_RANDOMIZE, OPEN, OTHER, SAID, end, libc, locked_up, members
 
 
 PATIENCE = 2  # seconds that a side waits for the other
+
+
+class Stalled(Exception):
+    """The machine under the VM stood still, while the VM's clock went on: programs lose patience."""
+
+
+@contextmanager
+def awake(nap=0.005):
+    """So many seconds may pass here."""
+    late = time.monotonic() + nap + PATIENCE / 2
+    yield
+    if time.monotonic() > late:
+        raise Stalled
+
+
+def pause():
+    with awake():
+        time.sleep(0.005)
+
+
+def undisturbed(function, *arguments):
+    """What it returns; called again if the machine stood still."""
+    for _ in range(3):
+        with suppress(Stalled):
+            return function(*arguments)
+    return function(*arguments)
 
 
 def fields(line):
@@ -27,21 +53,15 @@ class Side:
     """
 
     def __init__(self, role, command, user=None, env=None, away=False):
-        self.role, self.student, self.left_running, self.stopped = (
-            role,
-            user is not None,
-            False,
-            False,
-        )
+        self.role, self.student = role, user is not None
+        self.left_running = self.stopped = False
         self.output = [f"{SAID}/{role}.{name}" for name in ("out", "err")]
         libc.personality(NO_RANDOMIZE)
         # mmap's addresses are below it. A thread's stack is as large, and must not be larger than the VM's memory.
         stack = (320 if away else 8) << 20
         resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.RLIM_INFINITY))
-        env = {
-            **(env or {}),
-            **({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"} if away else {}),
-        }
+        if away:
+            env = {**(env or {}), "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1"}
         with open(self.output[0], "wb") as out, open(self.output[1], "wb") as err:
             # pylint: disable-next=subprocess-popen-preexec-fn # there is one thread
             self.process = subprocess.Popen(
@@ -124,7 +144,7 @@ class Pair:
                         while (
                             not side.ended() and not side.stopped and time.monotonic() < self.until
                         ):
-                            time.sleep(0.005)
+                            pause()
             finally:
                 for side in self.sides.values():
                     side.finish()
@@ -134,12 +154,11 @@ class Pair:
         listener.settimeout(0.02)
         here = None
         while time.monotonic() < self.until and not any(s.ended() for s in self.sides.values()):
-            try:
+            with awake(0.02), suppress(TimeoutError, ConnectionRefusedError):
                 here = here or listener.accept()[0]
                 there = socket.create_connection(("127.0.0.1", self.port + 1), 1)
                 return {"client": here, "server": there}
-            except (TimeoutError, ConnectionRefusedError):
-                time.sleep(0.005)
+            pause()
         return None
 
     def relay(self, ends):
@@ -149,7 +168,9 @@ class Pair:
             for role, connection in ends.items():
                 ready.register(connection, selectors.EVENT_READ, role)
             while going and time.monotonic() < self.until:
-                for key, _ in (events := ready.select(self.nap)):
+                with awake(self.nap):
+                    events = ready.select(self.nap)
+                for key, _ in events:
                     if key.data not in ends:
                         key.data.touched()
                         continue
@@ -238,7 +259,7 @@ class Direct:
                 or time.monotonic() > self.until
                 or any("waiting" in line for line in self.sides["server"].said(0))
             ):
-                time.sleep(0.005)
+                pause()
             self.sides["client"] = client([f"--port={self.port}", self.host])
             while (
                 any(not side.ended() for side in self.sides.values())
@@ -247,7 +268,7 @@ class Direct:
                 failed = self.sides["client"].ended() and self.sides["client"].process.returncode
                 if failed and self.waits:
                     self.until = min(self.until, time.monotonic() + 0.3)
-                time.sleep(0.005)
+                pause()
         finally:
             for side in self.sides.values():
                 side.finish()

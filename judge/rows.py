@@ -2,6 +2,7 @@
 """A line of what make check says: of one part, whether it is right, and why it is not."""
 from check_words import say
 from memory import Wrong
+from pair import undisturbed
 from parts import LAST
 
 
@@ -30,7 +31,7 @@ def why_unseen(unwritten, todo, wrong=""):
 def reason(rule, *arguments):
     """What it says is wrong."""
     try:
-        return rule(*arguments) or ""
+        return undisturbed(rule, *arguments) or ""
     except (IndexError, KeyError, OSError) as why:  # the program did less than anybody thought of
         return say("nothing seen", reason=repr(why))
     except Wrong as why:

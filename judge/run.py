@@ -183,17 +183,9 @@ class Run:
 
     def words(self, role):
         """What it complains about: its first line on stderr, without its name, and its hint."""
-        lines = self.said(role, 1)
-        return (
-            "; ".join(
-                [
-                    re.sub(r"^\S+ (server|client): ", "", lines[0])[:200],
-                    *(line.strip() for line in lines[1:2] if line.startswith("  hint: ")),
-                ]
-            )
-            if lines
-            else ""
-        )
+        first, *more = self.said(role, 1) or [""]
+        hints = [line.strip() for line in more[:1] if line.startswith("  hint: ")]
+        return "; ".join([re.sub(r"^\S+ (server|client): ", "", first)[:200], *hints])
 
     def todo(self, role):
         """The number of the TODO that it has stopped at, or 0."""

@@ -30,12 +30,13 @@ def sge_right(run, role, what, sge):
     addr, size, lkey = sge
     for r, key in run.keys(role):
         if r.iova <= addr and addr + size <= r.iova + r.length:
-            return (
-                None
-                if lkey == key
-                else say("sge lkey", role=role, what=what, found=lkey, right=key)
-            )
+            right = lkey == key
+            return None if right else say("sge lkey", role=role, what=what, found=lkey, right=key)
     return say("sge outside", role=role, what=what, length=size, addr=addr)
+
+
+def sges_right(run, role, what, element):
+    return next(filter(None, (sge_right(run, role, what, sge) for sge in element.sges)), None)
 
 
 def receives(role, least, length, which="recv"):
@@ -52,9 +53,7 @@ def receives(role, least, length, which="recv"):
             return say("receive twice", role=role)
         for element in elements:
             room_for = sum(sge[1] for sge in element.sges)
-            wrong = next(
-                filter(None, (sge_right(run, role, "receive", sge) for sge in element.sges)), None
-            )
+            wrong = sges_right(run, role, "receive", element)
             if room_for != length(run) or wrong:
                 return wrong or say("receive short", role=role, found=room_for, right=length(run))
         return None
@@ -94,15 +93,14 @@ def joined(found, wanted):
     """One message may be moved by several WRITEs or READs, side by side: these count as one."""
     out = []
     for p in found:
-        last, (_, fields) = out[-1] if out else p, wanted[
-            min(len(out), len(wanted)) - 1
-        ] if wanted else ("", {})
+        last = out[-1] if out else p
+        whole = wanted[min(len(out), len(wanted)) - 1][1].get("length", 0) if wanted else 0
         if (
-            out
-            and p.opcode & 31 in (6, 10, 12)
+            p.opcode & 31 in (6, 10, 12)
             and KINDS[p.opcode & 31] == KINDS.get(last.opcode & 31)
             and (p.rkey, p.va) == (last.rkey, last.va + last.length)
-            and last.length < fields.get("length", 0)
+            and last.length < whole
+            and out
         ):
             out[-1] = last._replace(length=last.length + p.length)
         else:
@@ -117,17 +115,9 @@ def field_right(found, number, role, kind, fields):
         if (seen := getattr(found, field)) == value:
             continue
         numbers = ("va", "rkey", "add", "compare", "invalidates", "imm")
-        form = hex if field in numbers else str
-        return say(
-            "field",
-            number=number,
-            role=role,
-            what=kind,
-            name={"va": "remote_addr"}.get(field, field),
-            found=form(seen),
-            right=form(value),
-            why=say(why) if why else "",
-        )
+        form, name = hex if field in numbers else str, "remote_addr" if field == "va" else field
+        both = {"found": form(seen), "right": form(value), "why": say(why) if why else ""}
+        return say("field", number=number, role=role, what=kind, name=name, **both)
     return None
 
 
@@ -178,14 +168,11 @@ def sge_of_requests(role, length, step="done", pieces=False):
 
     def demand(run, role):
         for request in run.queue(role, step, "send")[1]:
-            wrong = next(
-                filter(None, (sge_right(run, role, "request", sge) for sge in request.sges)), None
-            )
-            total = sum(sge[1] for sge in request.sges)
-            if wrong or not (pieces and 0 < total < length(run)) and total != length(run):
-                return wrong or say(
-                    "sge length", role=role, what="request", found=total, right=length(run)
-                )
+            wrong = sges_right(run, role, "request", request)
+            found, right = sum(sge[1] for sge in request.sges), length(run)
+            if wrong or found != right and not (pieces and 0 < found < right):
+                where = {"role": role, "what": "request"}
+                return wrong or say("sge length", found=found, right=right, **where)
         return None
 
     return only(role, demand)
@@ -203,12 +190,8 @@ def completion_of(what, opcode, number=lambda run: 1):
     """opcode: enum ibv_wc_opcode."""
 
     def demand(run, role):
-        found = sum(f["opcode"] == opcode for f in run.completions(role))
-        return (
-            say("unsignalled", role=role, what=what, found=number(run))
-            if found < number(run)
-            else None
-        )
+        found, least = sum(f["opcode"] == opcode for f in run.completions(role)), number(run)
+        return say("unsignalled", role=role, what=what, found=least) if found < least else None
 
     return only("client", demand)
 
@@ -240,11 +223,8 @@ def data_right(run, role):
     spoilt = re.search(r":b:(\d+)", run.env.get(OTHER[role], {}).get("HV_SEND", ""))
     if spoilt and f"byte {spoilt[1]} of " in words:
         return None  # its own
-    return (
-        say("peer finds", role=role, words=words)
-        if "byte " in words or "bytes came" in words
-        else None
-    )
+    finds = "byte " in words or "bytes came" in words
+    return say("peer finds", role=role, words=words) if finds else None
 
 
 def verdict(run, role):
@@ -287,8 +267,5 @@ def count(kind, key, role, right):
 
 
 def with_channel(run, role):
-    return (
-        None
-        if any(f["channel"] for f in run.of(role, "create_cq"))
-        else say("no channel", role=role)
-    )
+    has = any(f["channel"] for f in run.of(role, "create_cq"))
+    return None if has else say("no channel", role=role)
