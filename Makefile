@@ -80,7 +80,7 @@ check:
 else ifeq ($(LAB),above) # the table of above/README.md, step 7
 check:
 	@testenv/deps.sh wire
-	@above/proof.py check "$(or $(FILE),mine)"
+	@above/proof.py check "$(or $(FILE),mine.above)"
 else
 check: deps ## LAB=05 [DIR=my05]: which parts of your program are right, and what is wrong (LAB=fabric or LAB=above [FILE=mine]: your tables) ## LAB=05 [DIR=my05]：你的程序哪些部分正确，哪里有错（LAB=fabric 或 LAB=above [FILE=mine]：你填的表）
 	@testenv/deps.sh vm
@@ -205,7 +205,7 @@ test: ## install what is missing, test each kind of claim once (ONLY="PART…": 
 	@$(call tests,quick)
 
 test-all: ## all tests: also sanitizers, faults, other kernels, processors and machines ## 全部测试：还包括 sanitizer、故障、其他内核、处理器和机器
-	@testenv/deps.sh build vm wire bench fabric test test-all
+	@testenv/deps.sh build vm wire bench fabric test newer test-all
 	@$(call tests,$(if $(filter quick rest,$(TIER)),$(TIER),quick or rest))
 
 fuzz: ## throw 10 million mangled lines at what reads a stranger's (RUNS=...) ## 把一千万行残缺的文本喂给读取外来输入的代码（RUNS=...）

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # deps.sh - installs what is missing, by this machine's package manager
 #
-#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, fabric, above-APP, test, test-all
+#   deps.sh [--check] GROUP…    groups: build, vm, bench, wire, fabric, above-APP, test, newer, test-all
 #
 # Looks for the things themselves, not for packages, and says nothing when all
 # are there. Otherwise it names them and the command, then runs that command;

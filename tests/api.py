@@ -32,7 +32,7 @@ HEADS = {
 GROUPS = (
     (5, r"destroy|dealloc|dereg|close|free|disconnect"),
     (4, r"poll|_cq_event|notify|wc_status|async_event|event_type"),
-    (3, r"post|bind_mw|inc_rkey"),
+    (3, r"^ibv_wr_|post|bind_mw|inc_rkey"),
     (2, r"modify|_ah|rdma_(?!create_qp)"),
     (0, r"device|query|port|gid"),
     (1, r""),

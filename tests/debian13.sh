@@ -30,6 +30,7 @@ fetch() {
 
 case $1 in
 build)
+	testenv/deps.sh newer
 	fetch
 	mkdir -p "$HV_BUILD/programs"
 	gcc="gcc --sysroot=$debian -B$libs -L$libs"
@@ -48,6 +49,7 @@ build)
 	done
 	;;
 in)
+	[ -e /run/testenv ] || { echo "$0 in: only in the VM" && exit 2; } >&2
 	mkdir -p "$debian/run" # where make check has what it loads into programs
 	for dir in proc sys dev run; do mount --rbind /$dir "$debian/$dir"; done
 	mount --bind "$HV_BUILD/programs" "$debian/programs"

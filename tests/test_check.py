@@ -52,9 +52,7 @@ class Judged(unittest.TestCase):
 
     def wrong(self, wanted):
         """Mutants are found, each by the part and the reason that lead there."""
-        programs = {}
-        for mistake in wanted:
-            programs[f"{mistake.lab} {mistake.name}"] = mistake.lab, mistake.program()
+        programs = {f"{each.lab} {each.name}": (each.lab, each.program()) for each in wanted}
         rows = self.judged(programs, first=True)
         for lab, name, part, reason, _ in wanted:
             with self.subTest(lab=lab, mutant=name):
@@ -214,13 +212,8 @@ class Check(Judged):
             self.assertIn("nothing to hint at", learn("hint", "02", mine).stdout)
 
     def test_samples_and_halves(self):
-        self.halves(
-            [
-                state
-                for lab in some([lab for lab in check.NUMBERS if lab not in ELSEWHERE])
-                for state in self.in_order(lab)
-            ]
-        )
+        labs = some([lab for lab in check.NUMBERS if lab not in ELSEWHERE])
+        self.halves([state for lab in labs for state in self.in_order(lab)])
 
     def test_blocks(self):
         for lab in check.BLOCKS:  # in the file's order, and in others
