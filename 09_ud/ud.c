@@ -223,8 +223,8 @@ static bool finish(const struct side *s, struct peer *p, bool pass) {
  * the answers of what it has sent again. */
 static bool run_client(struct side *s) {
     struct peer *server = s->peers;
-    struct ibv_wc wc;
-    double send_at = 0; /* when to send again */
+    struct ibv_wc wc = {0}; /* not every driver fills all of it */
+    double send_at = 0;     /* when to send again */
     bool pass = true;
     while (server->next < server->iters || (s->sent > s->came && now() < send_at)) {
         if (poll_completion(s, &wc)) {
@@ -250,7 +250,7 @@ static bool run_client(struct side *s) {
  * clients have said done. It looks at one client's TCP connection after the other. */
 static bool run_server(struct side *s) {
     size_t unfinished = s->count, turn = 0;
-    struct ibv_wc wc;
+    struct ibv_wc wc = {0};
     bool pass = true;
     while (unfinished > 0) {
         if (poll_completion(s, &wc)) {

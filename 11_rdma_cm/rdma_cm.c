@@ -70,7 +70,7 @@ static struct rdma_cm_id *await(struct rdma_event_channel *channel, enum rdma_cm
 }
 
 /* The addresses of HOST, or to listen on. An id that is bound to :: takes IPv4, too, as a socket
- * does. 0.0.0.0 is for kernels without IPv6. */
+ * does (on iWARP not with every driver). 0.0.0.0 is for kernels without IPv6. */
 static struct addrinfo *addresses_for(const struct options *opt) {
     const char *name = opt->host ? opt->host : opt->bind;
     struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *list;

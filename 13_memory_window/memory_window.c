@@ -146,9 +146,9 @@ static void use_loan(const struct side *s, uint64_t seed, bool last) {
     struct ibv_send_wr *bad_wr;
     struct ibv_wc wc;
     wait_completion(s->qp->recv_cq, "the receive", s->timeout, &wc);
-    if (!last) post_receive(s);
     pattern_fill(s->part, s->size, seed);
     struct ibv_send_wr write = build_write(s, &sge);
+    if (!last) post_receive(s); /* from here on the next loan may overwrite this one */
     struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     if (s->withdraw == BY_REMOTE_INV) {
         send.opcode = IBV_WR_SEND_WITH_INV;

@@ -281,6 +281,11 @@ static bool wait_for_port(struct side *s) {
         if (event_waits(s) && read_event(s) == FAILED) return false;
         if (!worked(ibv_query_port(s->ctx, s->port.num, &attr), "ibv_query_port")) return false;
         const bool active = attr.state == IBV_PORT_ACTIVE;
+        if (active) { /* these may be others now: the next line says them */
+            const uint32_t mtu = 128u << attr.active_mtu;
+            s->port.mtu = s->opt->mtu ? min_u32(mtu, (uint32_t)s->opt->mtu) : mtu;
+            s->port.lid = attr.lid;
+        }
         if (active && !s->port.global) return true; /* addressed by its LID */
         for (int i = 0; active && i < attr.gid_tbl_len && i <= UINT8_MAX; i++) {
             struct ibv_gid_entry entry;

@@ -9,8 +9,8 @@
  *   ./odp 127.0.0.1     in another: the client; the server's address
  *
  * Soft-RoCE can do this since Linux 6.15; --memory prefetch also takes rdma-core 59. Elsewhere the
- * server says so and exits with 77; --memory pinned runs everywhere. The server prints, after the
- * lines of the device:
+ * server says so and exits with 77; --memory pinned --limit 8M runs everywhere. The server prints,
+ * after the lines of the device:
  *   on demand over RC here: SEND RECV WRITE READ ATOMIC SRQ_RECV FLUSH ATOMIC_WRITE
  *   pinned: Cannot allocate memory: of 4194304 bytes this process may lock 1048576
  *   registered: 0 of 1024 pages are in memory; page faults of this process: 0

@@ -10,7 +10,7 @@ struct port {
     const struct options *opt; /* sl, traffic_class, pkey_idx */
     const char *device;        /* its device's name */
     uint8_t num;               /* from 1 */
-    uint16_t lid;              /* InfiniBand address; 0 on Ethernet */
+    uint16_t lid;              /* InfiniBand address; without a meaning on Ethernet */
     uint32_t mtu;              /* largest path MTU to offer, bytes: the active one, or --mtu */
     bool global;               /* addressed by GID (always on RoCE), not by LID alone */
     uint8_t gid_index;         /* of gid in the port's GID table, if global */

@@ -21,7 +21,7 @@ class Stalled(Exception):
 
 
 @contextmanager
-def awake(nap=0.005):
+def awake(nap):
     """So many seconds may pass here."""
     late = time.monotonic() + nap + PATIENCE / 2
     yield
@@ -29,9 +29,9 @@ def awake(nap=0.005):
         raise Stalled
 
 
-def pause():
-    with awake():
-        time.sleep(0.005)
+def pause(nap=0.005):
+    with awake(nap):
+        time.sleep(nap)
 
 
 def undisturbed(function, *arguments):
@@ -212,7 +212,7 @@ class Pair:
         for role in reversed(turns) if self.lead else turns:
             with suppress(OSError):
                 ends[OTHER[role]].sendall(self.said[role] + b"\n")
-            time.sleep(self.lead)
+            pause(self.lead)
         return True
 
 

@@ -57,7 +57,7 @@ class WrongOptions(DeviceTest):
             began = time.monotonic()
             side = run(SAMPLE, "-p", port, *args)
             self.check_failed(side, SAMPLE, role, reason, hint="resolve" not in reason)
-            self.assertLess(time.monotonic() - began, 10)
+            self.assertLess(time.monotonic() - began, 28)
         other.kill()
         end(other)
 

@@ -119,7 +119,7 @@ def terminals(run):
 
 
 def fails(run):
-    """The text shows that."""
+    """By its text."""
     return any("FAIL" in line for _, lines in run.outputs[:1] for line in lines)
 
 
@@ -144,7 +144,7 @@ class Prose(unittest.TestCase):
                 if "git apply" in scripts[0]:  # it changes a program that waits
                     self.check_in_vm(waiting)
                     waiting = []
-                self.check(run, run_together([scripts[0]], COPY))
+                self.check(run, run_together([scripts[0]], COPY, 5 if fails(run) else 1))
             else:
                 self.assertNotIn(0, scripts, f"{run.where}: some lines name no terminal")
                 waiting.append(run)

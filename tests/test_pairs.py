@@ -123,7 +123,7 @@ class Options(PairTest):
     def test_client_may_come_first(self):
         port = str(next(ports))
         client = start("01_hello_write", "-p", port, "127.0.0.1")
-        time.sleep(2)
+        time.sleep(0.5)
         server = run("01_hello_write", "-p", port)
         self.both_pass("01_hello_write", server, end(client))
 

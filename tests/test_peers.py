@@ -37,7 +37,7 @@ class Client(PairTest):
                 connection.sendall(data)
                 began = time.monotonic()
                 self.check_failed(end(client), SAMPLE, "client", reason)
-                self.assertLess(time.monotonic() - began, 12)
+                self.assertLess(time.monotonic() - began, 28)
 
     def test_server_that_is_none(self):
         for data, reason in (
@@ -119,7 +119,7 @@ class Server(PairTest):
             slow.sendall(GOOD_LINE[:1])
             began = time.monotonic()
             self.serves_the_next(SAMPLE, server, port, 4)
-            self.assertTrue(3.5 < time.monotonic() - began < 8)
+            self.assertTrue(3.5 < time.monotonic() - began < 28)
 
     def test_hundreds_of_strangers(self):
         """They cost it neither memory nor a file."""

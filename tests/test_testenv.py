@@ -177,7 +177,7 @@ class Run(unittest.TestCase):
                 self.assertTrue(runs, "no VM started")
                 time.sleep(2)
                 os.killpg(process.pid, signal.SIGINT)
-                self.assertEqual(process.wait(10), 130)
+                self.assertEqual(process.wait(99), 130)
             self.assertTrue(wait_until(lambda: qemus() <= self.before, 60), "still running")
 
     def test_limit_is_kept(self):

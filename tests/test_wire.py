@@ -160,7 +160,7 @@ class Flush(WireTest):
         self.all_pass(CONTROL, {"15_flush": ["-n", 100]})
         self.spoil("loss 7%")
         self.all_pass(CONTROL, {"15_flush": ["-n", 100, "--no-flush", "--plain-tail"]})
-        lost = {"15_flush": ["-n", 300, "--timeout", 5]}
+        lost = {"15_flush": ["-n", 300, "--timeout", 15]}
         ((_, server, client),) = self.start_all(CONTROL, lost)
         self.check_failed(end(client), "15_flush", "client", "remote access error .status 10")
         self.check_failed(end(server), "15_flush", "server", "the tail is at byte", hint=False)

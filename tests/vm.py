@@ -33,7 +33,7 @@ def on_terminal(script, cwd, may_start, has_begun):
 
 def run_together(scripts, cwd, tries=1):
     """Each on a terminal of its own, each begun when the one before has printed something: so a server that says that
-    it waits is there before its client. tries: until one of them fails."""
+    it waits is there before its client. tries: until one fails."""
     events = [threading.Event() for _ in range(len(scripts) + 1)]
     events[0].set()
     with ThreadPoolExecutor(len(scripts)) as pool:
