@@ -84,8 +84,8 @@ static void wait_until_done(struct side *s, uint64_t count) {
     }
 }
 
-/* Posts wr[0] to wr[n - 1] as a chain through next: in one call if the send queue has room,
- * otherwise in several calls, each when there is room again. The queue never overflows. */
+/* Posts wr[0] to wr[n - 1] as a chain through next: in calls of at most half a queue, each when
+ * there is room, so that the NIC works on one half while the other is filled. */
 static void post_chain(struct side *s, uint32_t n) {
     const uint32_t half = s->queue > 1 ? s->queue / 2 : 1;
     struct ibv_send_wr *bad_wr;

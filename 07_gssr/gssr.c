@@ -21,12 +21,12 @@
  * SEND (the smaller max_sge of both sides). each: one block. copy: one SEND. auto: sgl if a block
  * has at least path-MTU bytes, else copy. An acknowledgement is a SEND of no bytes; its immediate
  * data (network byte order) is the number of receives that the server has used since the start,
- * modulo 2^32. The server sends one when a message is in its blocks, and before that 64 to 256
- * receives after the last one. The client has 16 receives for them, and at most 1024 SENDs
- * unacknowledged. Barriers: "ready"; before each message "prepared" (memory is filled or poisoned;
- * the first 1024 receives are posted, later ones before the acknowledgement that lets the client
- * use them); after each message "moved", after the last one "done" instead. With --bench: those of
- * measure.h.
+ * modulo 2^32. The server sends one when a message is in its blocks (with --bench: (depth + 1) / 2
+ * messages, or the last), and before that 64 to 256 receives after the last one. The client has 16
+ * receives for them, and at most 1024 SENDs unacknowledged. Barriers: "ready"; before each message
+ * "prepared" (memory is filled or poisoned; the first 1024 receives are posted, later ones before
+ * the acknowledgement that lets the client use them); after each message "moved", after the last
+ * one "done" instead. With --bench: those of measure.h.
  */
 #include "device.h"
 #include "measure.h"
@@ -140,6 +140,7 @@ static void post_receives(struct side *s, const struct wr_list *list, uint32_t f
  * an event. (05 and 06 poll. So do not compare their figures with those of 07.) */
 static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct ibv_wc *wc) {
     const double deadline = now() + (double)s->timeout;
+    double left = (double)s->timeout;
     struct pollfd channel = {.fd = cq->channel->fd, .events = POLLIN};
     struct ibv_cq *from;
     void *context;
@@ -150,8 +151,10 @@ static void wait_for(struct side *s, struct ibv_cq *cq, const char *what, struct
         check(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
         n = ibv_poll_cq(cq, 1, wc);
         if (n != 0) break;
-        if (now() > deadline) die(0, "no completion of %s in %ju s", what, s->timeout);
-        if (poll(&channel, 1, (int)((deadline - now()) * 1000) + 1) <= 0) continue;
+        /* Of the time before these polls: a process that was stopped meanwhile has polled since. */
+        if (left <= 0) die(0, "no completion of %s in %ju s", what, s->timeout);
+        left = deadline - now();
+        if (poll(&channel, 1, left > 0 ? (int)(left * 1000) + 1 : 0) <= 0) continue;
         check(ibv_get_cq_event(cq->channel, &from, &context), "ibv_get_cq_event");
         ibv_ack_cq_events(from, 1); /* ibv_destroy_cq waits until all are acknowledged */
     }

@@ -4,6 +4,7 @@
 #include "pattern.h"
 #include "report.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 int measuring_ack_timeout(const struct ibv_device_attr *device, const struct options *opt) {
@@ -30,9 +31,9 @@ static unsigned latency_count(const struct layout *l) {
     return n == 512 ? n : n < 8 ? 2 : n / 4;
 }
 
-/* How often the port sent something again since its device came up: the sum of these
- * hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 the second and the last
- * three. */
+/* How often the port sent something again, or got it again, since its device came up: the sum of
+ * these hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 the second and the
+ * last three. What the kernel shows may be 10 ms old. */
 static uint64_t retransmissions(const struct port *port) {
     static const char *const counters[] = {"completer_retry_err", "duplicate_request",
                                            "retry_exceeded_err",  "local_ack_timeout_err",
@@ -111,8 +112,7 @@ static double *allocate(size_t n) {
     return values;
 }
 
-/* All methods, round by round in rotated order, so that drift hits them alike. Round 0 warms
- * up. Only the client reads the counters: the server's reading would disturb a transfer. */
+/* All methods, round by round in rotated order, so that drift hits them alike. Round 0 warms up. */
 static void measure_point(const struct benchmark *m, struct rendezvous *tcp,
                           const struct block_work *work, size_t point, FILE *csv) {
     static const char *const formats[] = {
@@ -129,21 +129,21 @@ static void measure_point(const struct benchmark *m, struct rendezvous *tcp,
     double *latency = allocate(METHOD_COUNT * n * lats);
     double *bandwidth = allocate(METHOD_COUNT * n);
     double *copy = allocate(n);
-    uint64_t repeated[METHOD_COUNT] = {0};
+    const uint64_t before = tcp->opt->host ? retransmissions(m->port) : 0;
     FILE *outs[] = {stdout, csv};
     for (unsigned round = 0; round <= rounds; round++) {
         for (unsigned i = 0; i < METHOD_COUNT; i++) {
             const enum method k = (i + round) % METHOD_COUNT;
-            if (tcp->opt->host) repeated[k] -= retransmissions(m->port);
             timed_transfer(m, tcp, l, k, lats, 1, latency + (k * n + round) * lats);
             const double seconds = timed_transfer(m, tcp, l, k, count, depth, NULL);
             bandwidth[k * n + round] = (double)l->bytes * count / seconds;
-            if (tcp->opt->host) repeated[k] += retransmissions(m->port);
         }
         if (tcp->opt->host) copy[round] = time_copies(m, l, count);
     }
     /* A side without a part in the last transfer must not take the CPU meanwhile. */
     rendezvous_sync(tcp, "measured");
+    poll(NULL, 0, 20); /* until the counters show it */
+    const uint64_t repeats = tcp->opt->host ? retransmissions(m->port) - before : 0;
     for (size_t k = 0; k < METHOD_COUNT; k++) {
         double *lat = latency + (k * n + 1) * lats;
         const double p50 = quantile(lat, rounds * (size_t)lats, 0.5) * 1e6;
@@ -153,7 +153,7 @@ static void measure_point(const struct benchmark *m, struct rendezvous *tcp,
             if (outs[out])
                 fprintf(outs[out], formats[out], method_names[k], l->block_size, l->block_num,
                         l->stride, l->bytes, rounds * count, depth, clock, p50, p99, mbps,
-                        quantile(copy + 1, rounds, 0.5) * 1e6, repeated[k], tcp->opt->sample,
+                        quantile(copy + 1, rounds, 0.5) * 1e6, repeats, tcp->opt->sample,
                         point < work->plan.size_points ? "message" : "block", m->mtu, m->max_sge);
     }
     free(latency);

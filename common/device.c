@@ -117,7 +117,7 @@ static void look_at_port(struct ibv_context *ctx, unsigned num, struct search *s
     static struct ibv_gid_entry gids[2000]; /* of all ports; the call takes 64 KiB */
     const char *name = ibv_get_device_name(ctx->device);
     struct ibv_port_attr attr;
-    ssize_t count = -ibv_query_port(ctx, (uint8_t)num, &attr);
+    ssize_t count = -abs(ibv_query_port(ctx, (uint8_t)num, &attr));
     if (count == 0 && attr.state != IBV_PORT_ACTIVE) return;
     if (count == 0) count = ibv_query_gid_table(ctx, gids, 2000, 0);
     expect(count >= 0 || search->quiet, "warning: %s passed over: %s", name, strerror((int)-count));
@@ -148,6 +148,7 @@ static void look_at_port(struct ibv_context *ctx, unsigned num, struct search *s
 static void look_at_device(struct ibv_device *device, struct search *search) {
     const struct options *opt = search->opt;
     struct ibv_device_attr attr = {0};
+    errno = ENODEV; /* a driver may leave it */
     struct ibv_context *ctx = ibv_open_device(device);
     const int err = ctx ? ibv_query_device(ctx, &attr) : errno;
     expect(!err || search->quiet, "warning: %s passed over: %s", ibv_get_device_name(device),

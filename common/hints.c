@@ -67,7 +67,7 @@ static const struct {
     {WC(WR_FLUSH_ERR), "see an earlier completion (rxe since 6.12 also: wrong lkey or SGE)"},
     {WC(MW_BIND_ERR), "check the memory window's type, range and rights"},
     {WC(BAD_RESP_ERR), "the answer fits no request: is the peer's QPN or PSN right?"},
-    {WC(LOC_ACCESS_ERR), "the receive's memory region needs IBV_ACCESS_LOCAL_WRITE"},
+    {WC(LOC_ACCESS_ERR), "a WRITE with immediate came for memory that it may not write"},
     {WC(REM_INV_REQ_ERR), "peer's QP refuses: access flags, max_dest_rd_atomic, alignment, length"},
     {WC(REM_ACCESS_ERR), "the peer's memory region refuses: rkey, address, length, rights"},
     {WC(REM_OP_ERR), "the peer could not execute the request: see its output"},

@@ -79,8 +79,11 @@ static const char *parse_work(struct options *opt, const char *work) {
 
 static bool readable(int fd, double deadline) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    for (double left; (left = deadline - now()) > 0;)
-        if (poll(&p, 1, (int)(left * 1000) + 1) > 0) return true;
+    double left;
+    do { /* at least once: what came while this process was stopped is there */
+        left = deadline - now();
+        if (poll(&p, 1, left > 0 ? (int)(left * 1000) + 1 : 0) > 0) return true;
+    } while (left > 0);
     return false;
 }
 
@@ -180,7 +183,8 @@ static void refuse(int fd, const char *reason, double deadline) {
     expect(false, "refused a client: %s", reason);
     dprintf(fd, REFUSAL "%s\n", reason);
     shutdown(fd, SHUT_WR);
-    while (readable(fd, deadline) && recv(fd, line, sizeof(line), 0) > 0) continue;
+    while (now() < deadline && readable(fd, deadline) && recv(fd, line, sizeof(line), 0) > 0)
+        continue;
     close(fd);
 }
 

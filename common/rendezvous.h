@@ -5,8 +5,8 @@
  *      hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 gid=::ffff:10.0.0.1
  *      mtu=1024 addr=0x5581e0a2b000 rkey=0x2a1 len=4096 max_sge=32 rd_atomic=16
  *      work=size=4096,iters=1,seed=1,timeout=30
- *    All fields are there, in this order, with one space between. After 0x come 1 to 16 hexadecimal
- *    digits; other numbers are decimal, without sign or leading zero. gid is as inet_ntop(3) prints
+ *    All fields are there, in this order, with one space between. After 0x come hexadecimal
+ *    digits, at most 4 (lid), 6 (qpn, psn), 8 (rkey) or 16 (addr); other numbers are decimal, without sign or leading zero. gid is as inet_ntop(3) prints
  *    it; :: if both sides use LIDs. mtu and len are bytes. addr, rkey and len say which memory the
  *    peer may access (the NIC checks it); 0: none. max_sge: SGEs that a work request of this side
  *    can have, at least 1. rd_atomic: READs and atomics that this side answers at a time. work, to

@@ -52,12 +52,15 @@ void die_wc(const struct ibv_wc *wc, const char *what) {
          ibv_wc_status_str(wc->status), (int)wc->status, vendor);
 }
 
+/* The error number: most calls return it, some -1 with errno set, and some drivers -number. */
+static int error_of(int ret) { return ret == -1 ? errno : abs(ret); }
+
 void check(int ret, const char *call) {
-    if (ret) die(ret > 0 ? ret : errno, "%s", call);
+    if (ret) die(error_of(ret), "%s", call);
 }
 
 bool worked(int ret, const char *call) {
-    if (ret) explain(EXIT_FAILURE, ret > 0 ? ret : errno, call);
+    if (ret) explain(EXIT_FAILURE, error_of(ret), call);
     return ret == 0;
 }
 

@@ -188,7 +188,7 @@ static struct verbs_context real;
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
                       size_t size) {
-    return fails("ibv_query_port", SITE) ? errno : real.query_port(context, port, attr, size);
+    return fails("ibv_query_port", SITE) ? -errno : real.query_port(context, port, attr, size);
 }
 
 /* Where byte number at of a request's memory is, and, if room is not NULL, how many follow there.
@@ -299,7 +299,7 @@ static void estrange(const struct ibv_wc *wc) {
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     expect_stranger(wr);
     lose_cpu(1);
-    return fails("ibv_post_recv", SITE) ? errno : real.context.ops.post_recv(qp, wr, bad);
+    return fails("ibv_post_recv", SITE) ? -errno : real.context.ops.post_recv(qp, wr, bad);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
