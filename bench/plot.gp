@@ -22,10 +22,9 @@ do for [kind in 'svg png'] {
         unset xlabel
         set ylabel 'bandwidth (MB/s)'
         set yrange [0:*]
-        # The reference's messages of other sizes than 64 KiB have blocks of 1317 bytes.
         plot for [k=1:5] rows(sweep, word(methods, k)) \
                  using x:11 with linespoints lc k lw 2 ps 0.8 title word(methods, k), \
-             for [k=1:(reference eq '' ? 0 : 5)] rows_of(reference, sweep, word(methods, k)) \
+             for [k=1:(reference ne '' && sweep eq 'block' ? 5 : 0)] rows_of(reference, sweep, word(methods, k)) \
                  using x:11 with points lc k pt 6 ps 1.6 title 'reference '.word(methods, k)
         set xlabel sweep eq 'message' ? 'message size (bytes), blocks of 4 KiB' \
                                       : 'block size (bytes), messages of 64 KiB'

@@ -21,9 +21,9 @@ for csv in results/${1:-0[567]_*}.csv; do
 	if [ -n "${1:-}" ] && [ "$clock" = virtual ]; then # the same columns, as far as plot.gp reads them
 		beside=$reference
 		awk -v sample="$sample" '!/^BENCH/ { here = $1 == sample; next }
-			here { for (i = 2; i <= NF; i++) { split($i, field, "="); of[field[1]] = field[2] }
-				print of["method"] "," of["block_size"] ",,," of["bytes"] ",,,,,," of["bw_MBps"] ",,,," \
-					(of["bytes"] == 65536 ? "block" : "message") }' bench/reference.txt >"$reference"
+			here { for (i = 2; i <= NF; i++) { split($i, field, "="); of[field[1]] = field[2] } }
+			here && of["bytes"] == 65536 {
+				print of["method"] "," of["block_size"] ",,,,,,,,," of["bw_MBps"] ",,,,block" }' bench/reference.txt >"$reference"
 	fi
 	[ "$clock" != virtual ] || clock='virtual time, 4 ns an instruction'
 	[ "$clock" != real ] || clock='real time'

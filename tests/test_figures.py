@@ -78,8 +78,8 @@ class Figures(unittest.TestCase):
     def test_a_program_of_ones_own_is_drawn_beside_the_reference(self):
         name = os.path.basename(CSV.format(0))[:-4]
         ran([f"{ROOT}/bench/plot.sh", name], check=True)
-        for sweep, points in (("message", 4), ("block", 11)):
-            drawn = read(f"results/{name}-{sweep}.svg")
-            self.assertEqual(len(set(re.findall(r">reference \w+", drawn))), 5, sweep)
-            circles = drawn.count("<use xlink:href='#gpPt5'")  # of all points; and in the key
-            self.assertGreaterEqual(circles, 5 * points + 5, sweep)
+        drawn = read(f"results/{name}-block.svg")
+        self.assertEqual(len(set(re.findall(r">reference \w+", drawn))), 5)
+        circles = drawn.count("<use xlink:href='#gpPt5'")  # of all points; and in the key
+        self.assertGreaterEqual(circles, 5 * 11 + 5)
+        self.assertNotIn("reference", read(f"results/{name}-message.svg"), "its blocks are others")
