@@ -54,7 +54,7 @@ def every(flavour, compiler, flags):
 def gcc():
     """In the samples' directories, where make and other tests find them; copies in build/gcc."""
     os.makedirs(f"{OUT}/gcc", exist_ok=True)
-    run(["make", "-s", "-k", CORES, "CC=gcc", "CFLAGS=-Werror -O2 -g", "all"])
+    run(["make", "-s", "-k", CORES, "CC=gcc", "all"], CFLAGS="-Werror -O2 -g")
     for sample, program in PROGRAM.items():
         shutil.copy(f"{ROOT}/{sample}/{program}", f"{OUT}/gcc")
 
