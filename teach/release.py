@@ -52,7 +52,7 @@ def release(labs):
         os.mkdir(root)
         archive = subprocess.run(["git", "archive", "HEAD"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", root], check=True, input=archive.stdout)
-        for path in glob.glob(f"{root}/tests/mistakes/*.txt"):
+        for path in (f"{root}/teach/answers.md", *glob.glob(f"{root}/tests/mistakes/*.txt")):
             os.remove(path)
         for name in ("places.txt", "places.zh.txt"):
             keep_places(f"{root}/learn/{name}", labs)
