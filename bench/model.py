@@ -108,10 +108,10 @@ def main(path, plot=None):
             + f"{point['contig']['bw_MBps']:8.2f} |{row['bytes'] / row['copy_us']:9.0f} |"
             + f"{measured[i]:9.3f}{mark(measured[i], 1)}{predicted[i]:8.3f}"
         )
-    disturbed = sum(row["repeats"] > 0 for point in points for row in point.values())
+    disturbed = sum(any(row["repeats"] for row in point.values()) for point in points)
     if disturbed:
         print(
-            f"\nWhile {disturbed} of these figures were taken, packets were sent again (repeats=)."
+            f"\nWhile {disturbed} of these lines were measured, packets were sent again (repeats=)."
         )
     print(
         f"\n= behind a figure: within {REPEATS:.0%} of contig's (behind copy/sgl: of 1). In virtual time figures\n"

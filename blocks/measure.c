@@ -33,12 +33,13 @@ static unsigned latency_count(const struct layout *l) {
 
 /* How often the port sent something again, or got it again, since its device came up: the sum of
  * these hardware counters (rdma-statistic(8)). rxe has the first three, mlx5 the second and the
- * last three. What the kernel shows may be 10 ms old. */
+ * last three. */
 static uint64_t retransmissions(const struct port *port) {
     static const char *const counters[] = {"completer_retry_err", "duplicate_request",
                                            "retry_exceeded_err",  "local_ack_timeout_err",
                                            "packet_seq_err",      "implied_nak_seq_err"};
     uint64_t sum = 0;
+    poll(NULL, 0, 20); /* what the kernel shows may be 10 ms old */
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
         char path[256];
         uint64_t value = 0;
@@ -142,7 +143,6 @@ static void measure_point(const struct benchmark *m, struct rendezvous *tcp,
     }
     /* A side without a part in the last transfer must not take the CPU meanwhile. */
     rendezvous_sync(tcp, "measured");
-    poll(NULL, 0, 20); /* until the counters show it */
     const uint64_t repeats = tcp->opt->host ? retransmissions(m->port) - before : 0;
     for (size_t k = 0; k < METHOD_COUNT; k++) {
         double *lat = latency + (k * n + 1) * lats;

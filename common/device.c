@@ -150,7 +150,7 @@ static void look_at_device(struct ibv_device *device, struct search *search) {
     struct ibv_device_attr attr = {0};
     errno = ENODEV; /* a driver may leave it */
     struct ibv_context *ctx = ibv_open_device(device);
-    const int err = ctx ? ibv_query_device(ctx, &attr) : errno;
+    const int err = ctx ? abs(ibv_query_device(ctx, &attr)) : errno;
     expect(!err || search->quiet, "warning: %s passed over: %s", ibv_get_device_name(device),
            strerror(err));
     for (unsigned num = 1; num <= attr.phys_port_cnt; num++)

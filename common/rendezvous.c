@@ -211,7 +211,7 @@ void rendezvous_open(struct rendezvous *tcp, struct options *opt, struct endpoin
     *tcp = (struct rendezvous){.fd = fd, .opt = opt, .timeout = opt->timeout};
     if (!opt->host) printf("waiting for a client on TCP port %ju\n", opt->tcp_port);
     while (wrong) {
-        if (!readable(fd, deadline)) die(0, "no client came in %u s", patience);
+        if (now() > deadline || !readable(fd, deadline)) die(0, "no client came in %u s", patience);
         tcp->fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (tcp->fd < 0) continue;
         const double until = now() + LINE_PATIENCE;

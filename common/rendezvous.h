@@ -5,14 +5,15 @@
  *      hello-verbs/2 sample=03_read lid=0x0000 qpn=0x000011 psn=0x3a5f10 gid=::ffff:10.0.0.1
  *      mtu=1024 addr=0x5581e0a2b000 rkey=0x2a1 len=4096 max_sge=32 rd_atomic=16
  *      work=size=4096,iters=1,seed=1,timeout=30
- *    All fields are there, in this order, with one space between. After 0x come hexadecimal
- *    digits, at most 4 (lid), 6 (qpn, psn), 8 (rkey) or 16 (addr); other numbers are decimal, without sign or leading zero. gid is as inet_ntop(3) prints
- *    it; :: if both sides use LIDs. mtu and len are bytes. addr, rkey and len say which memory the
- *    peer may access (the NIC checks it); 0: none. max_sge: SGEs that a work request of this side
- *    can have, at least 1. rd_atomic: READs and atomics that this side answers at a time. work, to
- *    the end of the line: what the client asks for within the limits of options.h (all but seed are
- *    at least 1), which the server repeats; each sample's head comment lists it. A server that
- *    refuses sends  hello-verbs/2 error=REASON  and reads the next client's line (within 2 s).
+ *    All fields are there, in this order, with one space between. After 0x come hexadecimal digits,
+ *    at most 4 (lid), 6 (qpn, psn), 8 (rkey) or 16 (addr); other numbers are decimal, without sign
+ *    or leading zero. gid is as inet_ntop(3) prints it; :: if both sides use LIDs. mtu and len are
+ *    bytes. addr, rkey and len say which memory the peer may access (the NIC checks it); 0: none.
+ *    max_sge: SGEs that a work request of this side can have, at least 1. rd_atomic: READs and
+ *    atomics that this side answers at a time. work, to the end of the line: what the client asks
+ *    for within the limits of options.h (all but seed are at least 1), which the server repeats;
+ *    each sample's head comment lists it. A server that refuses sends  hello-verbs/2 error=REASON
+ *    and reads the next client's line (within 2 s).
  * 2. Barriers: each side sends  sync STEP  when it gets there, and waits for the same line from
  *    the other. All samples have  sync ready  (this side is in RTS, its receives are posted, its
  *    memory is prepared) and  sync done  (its verbs have completed). After a = they may differ.

@@ -23,7 +23,8 @@ void report_as(const char *sample, const char *role); /* "03_read"; "server" or 
 void stop(int exit_status, int number, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 /* die_wc: exits for a completion whose status is not IBV_WC_SUCCESS; "what" names its request.
- * check: exits if ret, of a call that returns 0 for success, is an error number, or -1 (errno). */
+ * check: exits if ret, of a call that returns 0 for success, is an error number, the negative of
+ * one, or -1 (errno). */
 void die_wc(const struct ibv_wc *wc, const char *what) __attribute__((noreturn));
 void check(int ret, const char *call);
 /* check for a program that has to undo something: prints the same, but returns whether ret is 0. */

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Builds one sample from its own C file, common/ and, for 05 to 07, blocks/. A sample's
 # Makefile sets SAMPLE, the name of that file without .c, BLOCKS and LIBS (-lrdmacm), and includes it.
-# The objects of common/ and blocks/ are in build/objects, for all samples; with make CFLAGS=… in a place of their own.
+# The objects of common/ and blocks/ are in build/objects, for all samples; those of make CFLAGS="…" in a
+# place of their own: with a sanitizer's, the other samples would not link.
 #
 #   make          build it
 #   make run      run a server and a client; ARGS="..." goes to the client
@@ -17,8 +18,7 @@ WARNINGS = -std=c11 -Wall -Wextra -Wshadow -Wconversion
 OUT     ?= .
 HOSTS   ?= 1
 DIRS     = ../common $(BLOCKS)
-NONE     =
-FLAGS    = $(if $(filter command,$(origin CFLAGS)),$(subst /,_,$(subst $(NONE) $(NONE),,$(CFLAGS))))
+FLAGS   := $(if $(filter command,$(origin CFLAGS)),$(firstword $(shell echo '$(subst ','\'',$(CFLAGS))' | cksum)))
 OBJECTS  = $(if $(filter .,$(OUT)),../build/objects$(FLAGS),$(OUT)/objects)
 PARTS    = $(patsubst %.c,$(OBJECTS)/%.o,$(notdir $(wildcard $(DIRS:=/*.c))))
 HEADERS  = $(wildcard $(DIRS:=/*.h)) ../common/sample.mk

@@ -19,7 +19,7 @@ case "$*" in
 "make autolab 0"[567] | "make gradescope 0"[567] | "make classroom50 0"[567] | "make prairielearn 0"[567])
 	out=results/bundle-$2 grade="bundle.sh grade $2 $3"
 	rm -rf "$out" && mkdir -p "$out"
-	git archive --format=tar.gz -o "$out/suite.tar.gz" HEAD && cp teach/bundle.sh "$out" && cd "$out"
+	git archive --format=tar.gz -o "$out/suite.tar.gz" HEAD . ':!teach/answers.md' && cp teach/bundle.sh "$out" && cd "$out"
 	if [ "$2" = autolab ]; then # Tango makes autograde, Autolab's documents say the first target
 		tar --remove-files -cf autograde.tar bundle.sh suite.tar.gz
 		printf 'autograde:\n\t@mkdir .grade && tar -xf autograde.tar -C .grade && rm autograde.tar Makefile && %s\n' \

@@ -125,7 +125,7 @@ class Show(unittest.TestCase):
         runs = {lab: ["", "-n", "4"] if lab in ("16", "18") else [""] for lab in SHOWN}
         runs |= {step: [broken(step), *how[0].split()] for step, how in BROKEN.items()}
         # as Ubuntu's compiler builds it: printf is another function
-        fortify = ["make", "-sB", "CFLAGS=-O2 -D_FORTIFY_SOURCE=2"]
+        fortify = ["env", "CFLAGS=-O2 -D_FORTIFY_SOURCE=2", "make", "-sB"]
         runs["chinese"] = [changed("fortified", "01_hello_write", fortify)]
         cls.ended = run_all(**runs)
 
