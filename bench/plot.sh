@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # plot.sh [DIR] - what measure.sh left, as tables (printed and added to results/NAME.txt) and as
-# figures: results/NAME-message and NAME-block, .svg and .png. With DIR, a student's program: beside the
-# reference's figures, if they are of the same clock.
+# figures: results/NAME-message and NAME-block, .svg and .png. With DIR, a student's program: over block
+# sizes beside the reference's figures, if they are of the same clock.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 shopt -s nullglob
